@@ -1,0 +1,123 @@
+// The sparse codec (CodecId::kSparse): which elements changed, as gaps within classes of the base's exponents, and by
+// how many ULP. CODEC.md has the format; here is what its parts share. Internal to the codec.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "store/base/bytes.h"
+#include "store/base/status.h"
+#include "store/codec/bits.h"
+#include "store/codec/codec.h"
+
+namespace weightfs::codec {
+
+inline constexpr int kMaxClasses = 8;
+inline constexpr int kMaxGapBits = 20;  // largest Rice parameter of gaps: a block has at most 2^20 elements
+inline constexpr int kGapEscapeBits = 32;
+
+enum class ClassMode : std::uint8_t {
+  kSilent = 0,      // no element changed; no streams
+  kUnit = 1,        // all changed by one ULP
+  kExceptions = 2,  // by one ULP but for the listed ones
+  kValued = 3,      // every change carries its distance
+};
+
+// One class of a frame, parsed and bounded: the events are as many as the unary stream has ones, the last is the
+// sentinel; the fixed fields fit the frame.
+struct ClassStreams {
+  ClassMode mode = ClassMode::kSilent;
+  int gap_bits = 0;          // k of the gaps; a field has k + 1 bits: the gap's remainder << 1 | sign
+  std::uint32_t events = 0;  // with the sentinel
+  ByteSpan unary;
+  ByteSpan fields;
+  BitReader values;              // kValued: |d| - 1; kExceptions: gap in events, |d| - 2
+  std::uint32_t exceptions = 0;  // kExceptions
+  int exception_gap_bits = 0;    // kExceptions
+  int value_bits = 0;            // kExceptions: k of |d| - 2
+  int value_key = 0;             // kValued: k of |d| - 1 is value_key - key(base), within 0 and the type's bits - 1
+};
+
+struct SparseFrame {
+  int classes = 0;
+  std::array<std::uint8_t, kMaxClasses> first_key{};  // class c holds keys first_key[c] to first_key[c + 1] - 1
+  std::array<ClassStreams, kMaxClasses> streams;
+  ByteSpan tail;  // the block's bytes after its last whole element
+};
+
+// Checks everything that does not need the base. `frame` has kBitSlack readable bytes behind it.
+Status parse_sparse(ElementType type, ByteSpan frame, std::size_t block_length, SparseFrame& out);
+
+inline int value_parameter(int value_key, int key, int bits) {
+  return value_key <= key ? 0 : value_key - key < bits ? value_key - key : bits - 1;
+}
+
+// Decodes all whole elements of a block; `base` may be `out`.
+// kCorrupt: a class does not end at its sentinel (also: this is not the base it was made for), or a stream does not end
+// where it should.
+Status decode_sparse_scalar(ElementType type, SparseFrame& frame, const std::byte* base, std::byte* out,
+                            std::size_t elements);
+
+// How to cut keys into classes.
+struct SparsePlan {
+  int classes = 1;
+  std::array<std::uint8_t, kMaxClasses> first_key{};
+  std::array<bool, kMaxClasses> valued{};  // otherwise unit with exceptions
+};
+
+// What a sample of the block's elements tells, per key.
+struct KeyStatistics {
+  std::array<std::uint32_t, 256> count{};
+  std::array<std::uint32_t, 256> changed{};
+  std::array<std::uint32_t, 256> beyond_one{};  // changed by more than one ULP
+  std::array<double, 256> distance{};           // sum of |d| - 1 over the changed
+  std::uint64_t sampled = 0;
+  std::uint64_t elements = 0;
+};
+
+// The cheapest classes by dynamic programming over the statistics; `bits` gets the estimated size in bits.
+SparsePlan plan_classes(const KeyStatistics& statistics, double& bits);
+
+// Events of one class, as the encoder collects them, in order.
+class EventList {
+ public:
+  void clear() { size = extras = 0; }
+  // Makes room for `more` further events.
+  void reserve(std::size_t more) {
+    if (size + more > capacity_) grow(more);
+  }
+  std::size_t size = 0;
+  std::unique_ptr<std::uint32_t[]> gap_sign;  // gap << 1 | sign
+  // Of every event in a class planned as valued, else of those with |d| > 1.
+  std::size_t extras = 0;
+  std::unique_ptr<std::uint32_t[]> extra_event;      // which event; unset in a class planned as valued
+  std::unique_ptr<std::uint64_t[]> extra_magnitude;  // |d| - 1
+  std::unique_ptr<std::uint8_t[]> extra_key;         // of the base
+
+ private:
+  void grow(std::size_t more);
+  std::size_t capacity_ = 0;
+};
+
+struct SparseEncoder {
+  std::array<EventList, kMaxClasses> events;  // without sentinels
+  std::array<std::uint32_t, kMaxClasses> population{};
+  std::array<std::uint32_t, kMaxClasses> trailing{};  // elements of the class behind its last event
+};
+
+// Collects the changed elements by `plan`. REQUIRES: equal lengths
+void collect_sparse_scalar(ElementType type, const SparsePlan& plan, ByteSpan base, ByteSpan target,
+                           SparseEncoder& encoder);
+
+// Writes what was collected as a frame. Nothing when it is longer than `limit` bytes.
+//   REQUIRES: frame has limit + kBitSlack bytes
+std::optional<std::size_t> write_sparse(ElementType type, const SparsePlan& plan, ByteSpan tail, SparseEncoder& encoder,
+                                        std::size_t limit, std::byte* frame);
+
+// Bits of a Rice code at its best parameter, for geometric values of this mean.
+double rice_cost(double mean);
+
+}  // namespace weightfs::codec

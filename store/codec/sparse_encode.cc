@@ -1,0 +1,262 @@
+// The sparse encoder: collects the events of each class, then writes the streams with the parameters that fit them.
+#include <algorithm>
+#include <cmath>
+
+#include "store/codec/element.h"
+#include "store/codec/sparse.h"
+
+namespace weightfs::codec {
+namespace {
+
+template <typename E>
+void collect(const SparsePlan& plan, ByteSpan base, ByteSpan target, SparseEncoder& encoder) {
+  using Raw = typename E::Raw;
+  constexpr std::size_t kRun = 4096;
+  std::array<std::uint8_t, 256> class_of{};
+  for (int c = 0; c < plan.classes; ++c) {
+    for (int key = plan.first_key[c]; key < 256; ++key) class_of[key] = static_cast<std::uint8_t>(c);
+  }
+  std::array<std::uint32_t, kMaxClasses> rank{};   // of the next element
+  std::array<std::uint32_t, kMaxClasses> after{};  // rank behind the last event
+  auto elements = base.size() / sizeof(Raw);
+  for (std::size_t run = 0; run < elements; run += kRun) {
+    for (int c = 0; c < plan.classes; ++c) encoder.events[c].reserve(kRun);
+    for (std::size_t i = run; i < std::min(elements, run + kRun); ++i) {
+      auto from = load_element<Raw>(base.data(), i), to = load_element<Raw>(target.data(), i);
+      auto key = E::key(from);
+      auto c = class_of[key];
+      auto at = rank[c]++;
+      if (from == to) continue;
+      auto distance = static_cast<Raw>(to - from);
+      bool down = distance >> (E::kBits - 1) != 0;
+      auto magnitude = static_cast<Raw>((down ? static_cast<Raw>(-distance) : distance) - 1);
+      auto& list = encoder.events[c];
+      if (plan.valued[c] || magnitude > 0) {
+        list.extra_event[list.extras] = static_cast<std::uint32_t>(list.size);
+        list.extra_magnitude[list.extras] = magnitude;
+        list.extra_key[list.extras++] = key;
+      }
+      list.gap_sign[list.size++] = (at - after[c]) << 1 | (down ? 1U : 0U);
+      after[c] = at + 1;
+    }
+  }
+  for (int c = 0; c < plan.classes; ++c) {
+    encoder.population[c] = rank[c];
+    encoder.trailing[c] = rank[c] - after[c];
+  }
+}
+
+// The Rice parameter that codes these gaps shortest, and the bits in the unary stream.
+int best_gap_bits(const EventList& list, std::uint32_t population, std::uint32_t trailing, std::uint64_t& unary_bits) {
+  auto events = list.size + 1;
+  double mean = static_cast<double>(population - list.size) / static_cast<double>(events);
+  int guess = mean < 1 ? 0 : static_cast<int>(std::log2(mean * 0.69) + 0.5);
+  int best = 0;
+  std::uint64_t fewest = ~0ULL;
+  for (int k = std::max(0, guess - 1); k <= std::min(kMaxGapBits, guess + 1); ++k) {
+    std::uint64_t quotients = trailing >> k;
+    for (std::size_t i = 0; i < list.size; ++i) quotients += list.gap_sign[i] >> (k + 1);
+    if (quotients + events * static_cast<unsigned>(k + 1) >= fewest) continue;
+    fewest = quotients + events * static_cast<unsigned>(k + 1);
+    unary_bits = quotients + events;
+    best = k;
+  }
+  return best;
+}
+
+int best_rice_bits(double mean, int largest) {
+  return mean < 1 ? 0 : std::min(largest, static_cast<int>(std::log2(mean * 0.69) + 0.5));
+}
+
+// The value_key under which the magnitudes of a valued class are shortest.
+int best_value_key(const EventList& list, int bits) {
+  std::array<std::uint32_t, 256> count{};
+  std::array<double, 256> sum{};
+  for (std::size_t i = 0; i < list.extras; ++i) {
+    ++count[list.extra_key[i]];
+    sum[list.extra_key[i]] += static_cast<double>(list.extra_magnitude[i]);
+  }
+  int lowest = 255, highest = 0;
+  for (int key = 0; key < 256; ++key) {
+    if (count[key] == 0) continue;
+    int wanted = std::min(255, key + best_rice_bits(sum[key] / count[key], bits - 1));
+    lowest = std::min(lowest, wanted);
+    highest = std::max(highest, wanted);
+  }
+  int best = lowest;
+  double fewest = 1e300;
+  for (int candidate = lowest; candidate <= highest; ++candidate) {
+    double total = 0;
+    for (int key = 0; key < 256; ++key) {
+      if (count[key] == 0) continue;
+      int k = value_parameter(candidate, key, bits);
+      total += count[key] * std::min<double>(k + 1.5 + sum[key] / count[key] * std::exp2(-k), kRiceLimit + 1 + bits);
+    }
+    if (total >= fewest) continue;
+    fewest = total;
+    best = candidate;
+  }
+  return best;
+}
+
+// One class, ready to be written.
+struct ClassPlan {
+  ClassMode mode = ClassMode::kSilent;
+  int gap_bits = 0, value_key = 0, value_bits = 0, exception_gap_bits = 0;
+  std::uint64_t unary_bits = 0, field_bits = 0, values = 0;
+
+  std::uint64_t unary_bytes() const { return (unary_bits + 7) / 8; }
+  std::uint64_t value_bytes() const { return (values + 7) / 8; }
+  std::uint64_t stream_bytes() const { return unary_bytes() + (field_bits + 7) / 8 + value_bytes(); }
+};
+
+void fit_values(const EventList& list, bool valued, int bits, ClassPlan& out) {
+  if (list.extras == 0) return;
+  std::uint64_t total = 0;
+  if (valued) {
+    out.mode = ClassMode::kValued;
+    out.value_key = best_value_key(list, bits);
+    for (std::size_t i = 0; i < list.extras; ++i) {
+      total += rice_bits(list.extra_magnitude[i], value_parameter(out.value_key, list.extra_key[i], bits), bits);
+    }
+  } else {
+    out.mode = ClassMode::kExceptions;
+    auto count = static_cast<double>(list.extras);
+    double sum = 0;
+    for (std::size_t i = 0; i < list.extras; ++i) sum += static_cast<double>(list.extra_magnitude[i] - 1);
+    out.exception_gap_bits = best_rice_bits(static_cast<double>(list.size) / count - 1, kMaxGapBits);
+    out.value_bits = best_rice_bits(sum / count, bits - 1);
+    std::uint32_t after = 0;
+    for (std::size_t i = 0; i < list.extras; ++i) {
+      total += rice_bits(list.extra_event[i] - after, out.exception_gap_bits, kGapEscapeBits);
+      total += rice_bits(list.extra_magnitude[i] - 1, out.value_bits, bits);
+      after = list.extra_event[i] + 1;
+    }
+  }
+  out.values = total;
+}
+
+ClassPlan fit(const EventList& list, bool valued, std::uint32_t population, std::uint32_t trailing, int bits) {
+  ClassPlan out;
+  if (list.size == 0) return out;
+  out.mode = ClassMode::kUnit;
+  bool all_one = valued && std::all_of(list.extra_magnitude.get(), list.extra_magnitude.get() + list.extras,
+                                       [](std::uint64_t magnitude) { return magnitude == 0; });
+  if (!all_one) fit_values(list, valued, bits, out);
+  out.gap_bits = best_gap_bits(list, population, trailing, out.unary_bits);
+  out.field_bits = (list.size + 1) * static_cast<unsigned>(out.gap_bits + 1);
+  return out;
+}
+
+std::byte* put_varint(std::byte* at, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) *at++ = static_cast<std::byte>(value | 0x80);
+  *at++ = static_cast<std::byte>(value);
+  return at;
+}
+
+std::byte* put_head(const ClassPlan& plan, std::size_t extras, std::byte* at) {
+  *at++ = static_cast<std::byte>(static_cast<int>(plan.mode) << 5 | plan.gap_bits);
+  if (plan.mode == ClassMode::kSilent) return at;
+  at = put_varint(at, plan.unary_bytes());
+  if (plan.mode == ClassMode::kExceptions) {
+    at = put_varint(at, extras);
+    *at++ = static_cast<std::byte>(plan.exception_gap_bits);
+    *at++ = static_cast<std::byte>(plan.value_bits);
+    at = put_varint(at, plan.value_bytes());
+  } else if (plan.mode == ClassMode::kValued) {
+    *at++ = static_cast<std::byte>(plan.value_key);
+    at = put_varint(at, plan.value_bytes());
+  }
+  return at;
+}
+
+std::byte* put_unary(const EventList& list, std::uint32_t trailing, int k, std::byte* at) {
+  std::uint64_t pending = 0;
+  std::uint64_t count = 0;
+  auto put = [&](std::uint64_t zeros) {
+    for (count += zeros; count >= 64; count -= 64) {
+      store_le(at, pending);
+      at += 8;
+      pending = 0;
+    }
+    pending |= 1ULL << count++;
+  };
+  for (std::size_t i = 0; i < list.size; ++i) put(list.gap_sign[i] >> (k + 1));
+  put(trailing >> k);
+  store_le(at, pending);
+  return at + (count + 7) / 8;
+}
+
+std::byte* put_fields(const EventList& list, std::uint32_t trailing, int k, std::byte* at) {
+  BitWriter out(at);
+  auto mask = static_cast<std::uint32_t>(low_mask(k + 1));
+  for (std::size_t i = 0; i < list.size; ++i) out.put(list.gap_sign[i] & mask, k + 1);
+  out.put((trailing << 1) & mask, k + 1);
+  return out.finish();
+}
+
+std::byte* put_values(const EventList& list, const ClassPlan& plan, int bits, std::byte* at) {
+  BitWriter out(at);
+  std::uint32_t after = 0;
+  for (std::size_t i = 0; i < list.extras; ++i) {
+    if (plan.mode == ClassMode::kValued) {
+      out.put_rice(list.extra_magnitude[i], value_parameter(plan.value_key, list.extra_key[i], bits), bits);
+    } else {
+      out.put_rice(list.extra_event[i] - after, plan.exception_gap_bits, kGapEscapeBits);
+      out.put_rice(list.extra_magnitude[i] - 1, plan.value_bits, bits);
+      after = list.extra_event[i] + 1;
+    }
+  }
+  return out.finish();
+}
+
+}  // namespace
+
+void EventList::grow(std::size_t more) {
+  auto wanted = std::max(size + more, 2 * capacity_);
+  auto enlarge = [&]<typename T>(std::unique_ptr<T[]>& array, std::size_t used) {
+    auto larger = std::make_unique_for_overwrite<T[]>(wanted);
+    if (used > 0) std::copy_n(array.get(), used, larger.get());
+    array = std::move(larger);
+  };
+  enlarge(gap_sign, size);
+  enlarge(extra_event, extras);
+  enlarge(extra_magnitude, extras);
+  enlarge(extra_key, extras);
+  capacity_ = wanted;
+}
+
+void collect_sparse_scalar(ElementType type, const SparsePlan& plan, ByteSpan base, ByteSpan target,
+                           SparseEncoder& encoder) {
+  for (auto& list : encoder.events) list.clear();
+  visit_element(type, [&](auto element) { collect<decltype(element)>(plan, base, target, encoder); });
+}
+
+std::optional<std::size_t> write_sparse(ElementType type, const SparsePlan& plan, ByteSpan tail, SparseEncoder& encoder,
+                                        std::size_t limit, std::byte* frame) {
+  auto bits = static_cast<int>(8 * width(type));
+  std::array<ClassPlan, kMaxClasses> fitted;
+  constexpr std::size_t kLongestHead = 1 + kMaxClasses * (1 + 1 + 3 * 4 + 2);
+  std::uint64_t length = kLongestHead + tail.size();
+  for (int c = 0; c < plan.classes; ++c) {
+    fitted[c] = fit(encoder.events[c], plan.valued[c], encoder.population[c], encoder.trailing[c], bits);
+    length += fitted[c].stream_bytes();
+  }
+  if (length > limit + kLongestHead) return std::nullopt;
+  std::byte* at = frame;
+  *at++ = static_cast<std::byte>(plan.classes);
+  for (int c = 1; c < plan.classes; ++c) *at++ = std::byte{plan.first_key[c]};
+  for (int c = 0; c < plan.classes; ++c) at = put_head(fitted[c], encoder.events[c].extras, at);
+  if (static_cast<std::size_t>(at - frame) + length - kLongestHead > limit) return std::nullopt;
+  for (int c = 0; c < plan.classes; ++c) {
+    const auto& list = encoder.events[c];
+    if (fitted[c].mode == ClassMode::kSilent) continue;
+    at = put_unary(list, encoder.trailing[c], fitted[c].gap_bits, at);
+    at = put_fields(list, encoder.trailing[c], fitted[c].gap_bits, at);
+    if (fitted[c].mode != ClassMode::kUnit) at = put_values(list, fitted[c], bits, at);
+  }
+  at = std::copy(tail.begin(), tail.end(), at);
+  return static_cast<std::size_t>(at - frame);
+}
+
+}  // namespace weightfs::codec

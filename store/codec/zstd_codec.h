@@ -1,0 +1,33 @@
+// zstd with contexts that are kept: no allocation in steady state (but a prefix takes a small one). Internal to the
+// codec.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "store/base/bytes.h"
+
+struct ZSTD_CCtx_s;
+struct ZSTD_DCtx_s;
+
+namespace weightfs::codec {
+
+class ZstdCodec {
+ public:
+  // Nothing when the result does not fit `out`. `prefix` is what matches may also refer to.
+  std::optional<std::size_t> compress(ByteSpan plain, ByteSpan prefix, int level, MutableByteSpan out);
+  // False unless the frame is sound and has exactly out.size() plain bytes.
+  bool decompress(ByteSpan frame, ByteSpan prefix, MutableByteSpan out);
+
+ private:
+  struct FreeCompressor {
+    void operator()(ZSTD_CCtx_s* context) const;
+  };
+  struct FreeDecompressor {
+    void operator()(ZSTD_DCtx_s* context) const;
+  };
+  std::unique_ptr<ZSTD_CCtx_s, FreeCompressor> compressor_;
+  std::unique_ptr<ZSTD_DCtx_s, FreeDecompressor> decompressor_;
+};
+
+}  // namespace weightfs::codec
