@@ -1,7 +1,16 @@
 // Versions being written. A draft is an ordinary local directory (Draft::root) that the filesystem passes calls through
 // to, telling the draft what its writers do. The draft decides when it is complete, at rest and done (the settle
 // rules), and is published by the store then, or when asked. Its life is a state machine, drawn in
-// store/publish/draft_machine.h.
+// store/drafts/draft_machine.h.
+//
+// What the filesystem calls, in order:
+//   open for writing, create   begin_change · the system call · writer_opened · end_change
+//   write, fallocate … through such a handle    (charge) · the system call · changed
+//   anything else that changes names, times, modes, sizes   begin_change · the system call · end_change
+//   FLUSH, RELEASE of such a handle   flushed, released
+//   whatever of these failed with an error the writer sees: writer_failed, too
+// A publish that the settle rule began gives way to a change until it commits: begin_change cancels it and is OK. One
+// that was asked for (commit, a rename from a temporary name), or that is past that point, does not: kReadOnly.
 #pragma once
 
 #include <sys/types.h>
@@ -31,12 +40,16 @@ std::string_view to_string(DraftState state);
 struct DraftStatus {
   DraftState state = DraftState::kOpen;
   std::string reason;  // what is missing, why interrupted, why failed: something a person can act on
+  std::uint64_t done_bytes = 0, total_bytes = 0;  // while publishing
   std::string text()
       const;  // as user.weightfs.state shows it: "draft: …", "interrupted: …", "publishing", "committed", "failed: …"
 };
 
 // Files of a draft are told apart by the inode number of the local file, for names change while writers write.
 using DraftInode = std::uint64_t;
+// An open file description: the filesystem's own number of it, unique among the open ones of one draft. Two handles of
+// one file have each their own end.
+using DraftHandle = std::uint64_t;
 
 // Any thread may call; nothing here waits for network, or for the disk longer than a small durable record takes.
 class Draft {
@@ -48,21 +61,26 @@ class Draft {
   virtual const std::string& root() const = 0;  // the local directory with its files
   virtual DraftStatus status() const = 0;
 
-  // What writers do. `tid` is the thread FUSE names (0 where it names none). kReadOnly: it is publishing or committed.
-  // Opened for writing, or created. Pairs with released().
-  virtual Status writer_opened(DraftInode inode, pid_t tid) = 0;
-  // Bytes, size, name, times, modes changed: puts off the settle time. `tid` as above.
+  // What writers do. `tid` is the thread FUSE names (0 where it names none).
+
+  // Brackets a change that no writable handle covers, and open itself. kReadOnly: it is publishing or committed (then
+  // end_change is not called). Nothing is published between the two. Brackets may nest and overlap.
+  virtual Status begin_change(pid_t tid) = 0;
+  virtual void end_change() = 0;
+  // `handle` can write to the file `inode` now. Pairs with released(). kReadOnly as above; never inside a bracket.
+  virtual Status writer_opened(DraftHandle handle, DraftInode inode, pid_t tid) = 0;
+  // Bytes or size changed through a writable handle: puts off the settle time. Cheap: call it for every write.
   virtual void changed(pid_t tid) = 0;
-  // A write, truncate or fsync of a writer failed with an error it saw.
+  // A write, truncate or fsync of a writer failed with an error it saw: the draft is not published by itself.
   virtual void writer_failed(DraftInode inode, const Status& why) = 0;
   // FLUSH of a writable handle: `exiting` is PF_EXITING of the caller (closed by its end, not by close()).
-  virtual void flushed(DraftInode inode, pid_t tid, bool exiting) = 0;
-  // RELEASE of a writable handle: the last flush decides whether it was interrupted.
-  virtual void released(DraftInode inode) = 0;
+  virtual void flushed(DraftHandle handle, pid_t tid, bool exiting) = 0;
+  // RELEASE of a writable handle: its last flush decides whether it was interrupted.
+  virtual void released(DraftHandle handle) = 0;
   virtual int writers() const = 0;                // writable handles open now
   virtual Status charge(std::int64_t bytes) = 0;  // about to grow; kNoSpace
 
-  virtual Status set_parent(const ParentChoice& parent) = 0;  // durable
+  virtual Status set_parent(const ParentChoice& parent) = 0;  // durable; a change: kReadOnly as begin_change
   virtual std::optional<VersionRef> parent() const = 0;       // chosen, or that it will build on as of now
 };
 using DraftPtr = std::shared_ptr<Draft>;
@@ -78,14 +96,17 @@ class Drafts {
   // mkdir MODEL/name by thread `tid` with `mode`. kExists: a draft or a live version (as known now) has the name.
   // kInvalid: not a name for a version, nor a temporary one. kReadOnly: the store or mount is read-only.
   virtual Result<DraftPtr> create(const ModelName& model, std::string_view name, pid_t tid, mode_t mode) = 0;
-  // Renames the directory; from a temporary to a final name it also starts publishing. kExists, kInvalid, kReadOnly as
-  // above.
+  // Renames the directory (on the local disk it stays where it is). From a temporary to a final name it also asks for
+  // publishing, which begins when no handle is open for writing. kExists, kInvalid, kReadOnly as above.
   virtual Status rename(const DraftPtr& draft, std::string_view new_name) = 0;
   // rmdir: kExists when something is in it, kBusy while it publishes.
   virtual Status remove(const DraftPtr& draft) = 0;
 
-  // Publishes it whatever is in it; `done` comes once, on a thread of the store, when the version is durable in the
-  // bucket, or failed. kBusy at once while a file is open for writing. A commit under way is joined.
+  // Publishes it whatever is in it; `done` comes once when the version is durable in the bucket (OK at once when it is
+  // already), or with what failed. On a thread of the store, or on the caller's when that is known at once. kBusy: a
+  // file is open for writing (one whose last descriptor seems closed gets half a second for its RELEASE to come).
+  // kInvalid: its name is temporary. kInterrupted: the store shut down first; the draft is kept. A commit under way is
+  // joined. While nobody knows whether the bucket took the commit, `done` waits.
   virtual void commit(const DraftPtr& draft, std::function<void(Result<PublishResult>)> done) = 0;
 
   // Stops publishing on its own (umount); waits at most until `deadline` for commits under way. What is left is kept.
