@@ -1,7 +1,9 @@
 #include "store/base/posix.h"
 
 #include <dirent.h>
+#include <linux/magic.h>
 #include <stdio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -262,9 +264,10 @@ Result<std::string> read_link(const std::string& path) {
   return target;
 }
 
-Result<std::vector<std::string>> list_dir(const std::string& path) {
-  DIR* dir = ::opendir(path.c_str());
-  if (dir == nullptr) return from_errno(errno, "opendir " + path);
+namespace {
+
+// Closes `dir`. `path` is for messages.
+Result<std::vector<std::string>> read_names(DIR* dir, const std::string& path) {
   std::vector<std::string> names;
   while (true) {
     errno = 0;
@@ -277,6 +280,67 @@ Result<std::vector<std::string>> list_dir(const std::string& path) {
   ::closedir(dir);
   if (error != 0) return from_errno(error, "readdir " + path);
   return names;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> list_dir(const std::string& path) {
+  DIR* dir = ::opendir(path.c_str());
+  if (dir == nullptr) return from_errno(errno, "opendir " + path);
+  return read_names(dir, path);
+}
+
+Result<std::vector<std::string>> list_dir_at(int dir_fd) {
+  auto fd = WFS_TRY(open_at(dir_fd, ".", O_RDONLY | O_DIRECTORY));
+  DIR* dir = ::fdopendir(fd.get());
+  if (dir == nullptr) return from_errno(errno, "fdopendir");
+  fd.release();  // the DIR's now
+  return read_names(dir, "directory");
+}
+
+Result<struct stat> lstat_at(int dir, const std::string& name) {
+  struct stat st;
+  WFS_TRY(result_of(::fstatat(dir, name.c_str(), &st, AT_SYMLINK_NOFOLLOW), "stat", name));
+  return st;
+}
+Status link_at(int dir, const std::string& from, const std::string& to) {
+  return result_of(::linkat(dir, from.c_str(), dir, to.c_str(), 0), "link", to);
+}
+Status rename_at(int dir, const std::string& from, const std::string& to) {
+  return result_of(::renameat(dir, from.c_str(), dir, to.c_str()), "rename", to);
+}
+Status rename_noreplace_at(int dir, const std::string& from, const std::string& to) {
+  auto status = result_of(::renameat2(dir, from.c_str(), dir, to.c_str(), RENAME_NOREPLACE), "rename", to);
+  // EINVAL: the filesystem does not know the flag.
+  if (status.code() == Code::kInvalid) return {Code::kUnsupported, status.message()};
+  return status;
+}
+Status unlink_at(int dir, const std::string& name) {
+  return result_of(::unlinkat(dir, name.c_str(), 0), "unlink", name);
+}
+Status mkdir_at(int dir, const std::string& name, mode_t mode) {
+  return result_of(::mkdirat(dir, name.c_str(), mode), "mkdir", name);
+}
+Status set_mode(int fd, mode_t mode) { return result_of(::fchmod(fd, mode), "chmod", ""); }
+Status set_group(int fd, gid_t group) { return result_of(::fchown(fd, static_cast<uid_t>(-1), group), "chgrp", ""); }
+
+bool is_network_filesystem(int fd) {
+  constexpr long kZfs = 0x2FC12FC1, kRamfs = RAMFS_MAGIC;
+  struct statfs fs;
+  if (::fstatfs(fd, &fs) != 0) return true;
+  switch (static_cast<long>(fs.f_type)) {
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case TMPFS_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC:
+    case kZfs:
+    case kRamfs:
+      return false;
+    default:
+      return true;
+  }
 }
 
 Result<Bytes> read_file(const std::string& path, std::uint64_t limit) {

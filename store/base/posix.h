@@ -64,6 +64,22 @@ Status make_dirs(const std::string& path, mode_t mode = 0700);  // OK where it i
 Status remove_tree(const std::string& path);                    // never follows a link; OK when nothing is there
 Result<std::string> read_link(const std::string& path);
 Result<std::vector<std::string>> list_dir(const std::string& path);  // names without "." and "..", in no order
+
+// The same relative to an open directory; none follows a link in the last component.
+Result<struct stat> lstat_at(int dir, const std::string& name);
+Status link_at(int dir, const std::string& from, const std::string& to);
+Status rename_at(int dir, const std::string& from, const std::string& to);
+// kUnsupported where the filesystem cannot.
+Status rename_noreplace_at(int dir, const std::string& from, const std::string& to);
+Status unlink_at(int dir, const std::string& name);
+Status mkdir_at(int dir, const std::string& name, mode_t mode = 0700);
+Result<std::vector<std::string>> list_dir_at(int dir);  // through a new open of the directory
+Status set_mode(int fd, mode_t mode);
+Status set_group(int fd, gid_t group);
+// False for the usual local filesystems. True means that other hosts may change it, and names may be cached (NFS, SMB,
+// FUSE, Lustre, what we do not know).
+bool is_network_filesystem(int fd);
+
 // All of a file of at most `limit` bytes; kInvalid when it is longer.
 Result<Bytes> read_file(const std::string& path, std::uint64_t limit);
 // Writes a temporary sibling, fsyncs it, renames it over `path`, fsyncs the directory.
