@@ -50,7 +50,10 @@ Result<WallTime> parse_rfc3339(std::string_view text) {
   std::chrono::year_month_day date(std::chrono::year(number(0, 4)), std::chrono::month(unsigned(number(5, 2))),
                                    std::chrono::day(unsigned(number(8, 2))));
   int hour = number(11, 2), minute = number(14, 2), second = number(17, 2), ms = number(20, 3);
-  if (!valid || !date.ok() || hour > 23 || minute > 59 || second > 59) return bad;
+  // WallTime counts nanoseconds in 64 bits: years past 2262 would overflow.
+  if (!valid || !date.ok() || int(date.year()) < 1970 || int(date.year()) > 2261 || hour > 23 || minute > 59 ||
+      second > 59)
+    return bad;
   return WallTime(std::chrono::sys_days(date) + std::chrono::hours(hour) + std::chrono::minutes(minute) +
                   std::chrono::seconds(second) + std::chrono::milliseconds(ms));
 }

@@ -26,6 +26,7 @@ class Clock {
 
 // "2026-12-01T13:29:05.123Z", always UTC with milliseconds.
 std::string to_rfc3339(WallTime time);
+// kInvalid for another form, and for years outside 1970 .. 2261.
 Result<WallTime> parse_rfc3339(std::string_view text);
 
 }  // namespace weightfs

@@ -26,6 +26,8 @@ namespace weightfs {
 inline constexpr std::uint64_t kMaxPackObject = std::uint64_t{256} << 20;
 inline constexpr std::uint64_t kMaxIndex = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kMaxPage = std::uint64_t{8} << 20;
+inline constexpr std::uint32_t kMaxPackObjects = 100'000;
+inline constexpr std::size_t kMaxBaseSegments = 1024;  // a block; a publisher with more lets zeros stand for the rest
 
 // Bytes of the base version that stand for a piece of a block, in order.
 struct BaseSegment {
@@ -38,6 +40,9 @@ struct BaseSegment {
   friend bool operator==(const BaseSegment&, const BaseSegment&) = default;
 };
 
+// Rules, by codec (those of an unknown codec are the general ones): kSame and kZero have no frame, all others have one;
+// kSame and the delta codecs have a base, kRaw, kZstd, kPlanes and kZero none; a frame has 1 .. codec::kMaxFrame bytes;
+// a kRaw frame is as long as the block.
 struct BlockFrame {
   std::uint8_t codec = 0;    // codec::CodecId; an unknown one is kept
   std::uint32_t object = 0;  // of the pack
@@ -52,12 +57,16 @@ struct BlockFrame {
 struct EdgePage {
   BlockList blocks;                // of the target version
   std::vector<BlockFrame> frames;  // as many
+  friend bool operator==(const EdgePage&, const EdgePage&) = default;
 };
-// `block_list` is the canonical page of the block list; it comes first in the page's bytes and is found by
-// read_block_list_of_page.
+// The rules above, and the limits of all lengths. A publisher may ask before it writes.
+Status check_page(const EdgePage& page);  // kCorrupt
+// The canonical page of the block list comes first in the page's bytes. Unchanged blocks that follow each other in the
+// base cost about 22 bytes, others add some 35 for a frame; a page of the worst case can be over kMaxPage, which the
+// publisher avoids by giving up bases.   REQUIRES: check_page is OK
 Bytes serialize_page(const EdgePage& page);
-// kCorrupt. Checks offsets against the sizes of the pack's objects and every length against its limit.
-Result<EdgePage> parse_page(ByteSpan bytes, std::span<const std::uint64_t> object_sizes);
+// kCorrupt. `frame_limits`: for each object of the pack the end of its frames (frame_limits() below).
+Result<EdgePage> parse_page(ByteSpan bytes, std::span<const std::uint64_t> frame_limits);
 // SHA-256 of the block list inside a page, to hold against the manifest.
 Result<Sha256> block_list_digest_of_page(ByteSpan bytes);
 
@@ -68,6 +77,7 @@ struct PageRef {
   // The pages of the base version (file, page number) that this page's base segments reach, ascending: so that a reader
   // can ask for the pages of a whole path at once.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> base_pages;
+  friend bool operator==(const PageRef&, const PageRef&) = default;
 };
 
 struct PackIndex {
@@ -75,9 +85,12 @@ struct PackIndex {
       object_sizes;  // objects 0 … n-1; the last one's size is that of its frames + pages + index
   // For each entry of the target manifest, in order: its pages (empty for directories, links and empty files).
   std::vector<std::vector<PageRef>> files;
+  friend bool operator==(const PackIndex&, const PackIndex&) = default;
 };
-// The last object's size is not known before the index is: serialize with 0 there, the reader takes it from the edge.
+// The last object's size is not known before the index is: it is not written, the reader takes it from the edge.
+//   REQUIRES: at least one object, at most kMaxFiles files, base_pages ascending without repetition
 Bytes serialize_index(const PackIndex& index);
+// kCorrupt: breaks the format, or does not fit the edge. kUnsupported: a later format.
 Result<PackIndex> parse_index(ByteSpan bytes, const struct EdgeRef& edge);
 
 // A version, wherever in the bucket: the commit of that model's log that published it.
@@ -101,6 +114,11 @@ struct EdgeRef {
   std::uint64_t frames = 0;       // number of frames: the work
   friend bool operator==(const EdgeRef&, const EdgeRef&) = default;
 };
+// The index's place in the last object, and what parse_page wants to know.
+ByteRange index_range(const EdgeRef& edge);
+std::vector<std::uint64_t> frame_limits(const PackIndex& index, const EdgeRef& edge);
+// What every reader requires of the numbers: limits, order of the offsets. kCorrupt.
+Status check_edge(const EdgeRef& edge);
 ObjectKey pack_object_key(const ModelName& model, const std::string& pack, std::uint32_t object);
 
 }  // namespace weightfs
