@@ -74,6 +74,7 @@ struct PageRef {
   std::uint64_t offset = 0;  // in the last object
   std::uint32_t length = 0;
   Sha256 digest;
+  std::uint64_t plain_bytes = 0;  // sum of its blocks' lengths: where the next page begins in the file
   // The pages of the base version (file, page number) that this page's base segments reach, ascending: so that a reader
   // can ask for the pages of a whole path at once.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> base_pages;
