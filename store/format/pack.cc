@@ -22,7 +22,7 @@ constexpr std::size_t kLeastBlock = 1 + 1 + 16 + kLeastRecord;
 
 constexpr std::uint32_t kIndexMagic = 0x49534657;  // "WFSI"
 constexpr std::uint8_t kIndexFormat = 1;
-constexpr std::size_t kLeastPageRef = 1 + 1 + 32 + 1;
+constexpr std::size_t kLeastPageRef = 1 + 1 + 1 + 32 + 1;
 constexpr std::uint64_t kMaxPageNumber = kMaxFileSize / kPageBlocks;
 
 Status corrupt(std::string message) { return {Code::kCorrupt, std::move(message)}; }
@@ -273,6 +273,7 @@ namespace {
 void write_page_ref(ByteWriter& to, const PageRef& page) {
   to.varint(page.offset);
   to.varint(page.length);
+  to.varint(page.plain_bytes);
   to.bytes(page.digest.bytes);
   to.varint(page.base_pages.size());
   std::pair<std::uint32_t, std::uint32_t> last{0, 0};
@@ -307,12 +308,14 @@ Status read_base_pages(ByteReader& from, PageRef& page, bool full) {
 Status read_page_ref(ByteReader& from, const EdgeRef& edge, PageRef& page) {
   page.offset = from.varint();
   auto length = from.varint();
+  page.plain_bytes = from.varint();
   auto digest = from.bytes(page.digest.bytes.size());
   if (from.failed()) return corrupt("cut short");
   if (length == 0 || length > kMaxPage) return corrupt("bad length of a page");
   if (page.offset < edge.meta_offset || page.offset > edge.index_offset || edge.index_offset - page.offset < length) {
     return corrupt("page outside the pages");
   }
+  if (page.plain_bytes == 0 || page.plain_bytes > kPageBlocks * codec::kMaxBlock) return corrupt("bad plain length of a page");
   page.length = static_cast<std::uint32_t>(length);
   std::copy(digest.begin(), digest.end(), page.digest.bytes.begin());
   return read_base_pages(from, page, !edge.from.has_value());

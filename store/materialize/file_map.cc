@@ -78,8 +78,8 @@ bool verify_local(const LocalFile& file, std::size_t block, Bytes& scratch) {
     return true;
   }
   const auto& id = file.flat->id();
-  spdlog::warn("cache: block {} of file {} of {} commit {} is {}: it will be fetched again", block, id.file, id.model, id.number,
-               status.is_ok() ? "damaged" : status.to_string());
+  spdlog::warn("cache: block {} of file {} of {} commit {} is {}: it will be fetched again", block, id.file, id.model,
+               id.number, status.is_ok() ? "damaged" : status.to_string());
   file.flat->damaged(block, range.length);
   return false;
 }

@@ -1,4 +1,5 @@
-// One file of one version as blocks: where each begins, what it is, its digest; and the flat file that has those already here.
+// One file of one version as blocks: where each begins, what it is, its digest; and the flat file that has those
+// already here.
 #pragma once
 
 #include <map>
@@ -42,11 +43,12 @@ class LocalFiles {
   Cache& cache_;
   Meta& meta_;
   Mutex mutex_;
-  std::map<FileId, LocalFile> recent_ GUARDED_BY(mutex_);  // a few, so that a run of blocks does not open files again and again
+  std::map<FileId, LocalFile> recent_
+      GUARDED_BY(mutex_);  // a few, so that a run of blocks does not open files again and again
 };
 
-// Checks a block that an earlier run left, at its first use: reads it and compares its digest. True: it is kVerified now.
-// `scratch` is the caller's buffer.
+// Checks a block that an earlier run left, at its first use: reads it and compares its digest. True: it is kVerified
+// now. `scratch` is the caller's buffer.
 bool verify_local(const LocalFile& file, std::size_t block, Bytes& scratch);
 
 }  // namespace weightfs

@@ -9,8 +9,8 @@
 namespace weightfs {
 namespace {
 
-constexpr std::uint64_t kMergeGap = 4 << 10;       // fetched and thrown away, to save a request
-constexpr std::uint64_t kMaxRange = 8 << 20;       // bytes of one request
+constexpr std::uint64_t kMergeGap = 4 << 10;  // fetched and thrown away, to save a request
+constexpr std::uint64_t kMaxRange = 8 << 20;  // bytes of one request
 constexpr std::size_t kBatchBlocks = 64;
 constexpr int kAttempts = 3;
 
@@ -41,7 +41,7 @@ struct Materializer::Task {
     std::size_t range = 0;
     std::uint64_t at = 0;
   };
-  std::vector<Source> sources;     // of the step's frame, by step
+  std::vector<Source> sources;  // of the step's frame, by step
   std::atomic<std::size_t> missing = 0;
   std::atomic<bool> failed = false;
 };
@@ -59,7 +59,8 @@ struct Materializer::Batch {
   std::vector<std::size_t> again GUARDED_BY(mutex);  // to be planned once more
 };
 
-Materializer::Materializer(Bucket& bucket, Cache& cache, Meta& meta, PathSource& paths, WorkerPool& fetch_pool, Options options)
+Materializer::Materializer(Bucket& bucket, Cache& cache, Meta& meta, PathSource& paths, WorkerPool& fetch_pool,
+                           Options options)
     : bucket_(bucket),
       paths_(paths),
       options_(options),
@@ -142,8 +143,8 @@ void Materializer::prefetch(const TargetFilePtr& target, const std::vector<std::
   }
 }
 
-void Materializer::start(const TargetFilePtr& target, std::vector<std::size_t> blocks, int attempt, std::uint64_t memory,
-                         bool is_prefetch) {
+void Materializer::start(const TargetFilePtr& target, std::vector<std::size_t> blocks, int attempt,
+                         std::uint64_t memory, bool is_prefetch) {
   auto batch = std::make_shared<Batch>();
   batch->target = target;
   batch->blocks = std::move(blocks);
@@ -213,7 +214,8 @@ void Materializer::fetch_batch(const std::shared_ptr<Batch>& batch, std::vector<
   });
   for (const auto& want : wants) {
     auto& ranges = batch->ranges;
-    bool merge = !ranges.empty() && ranges.back().object == *want.object && want.range.offset <= ranges.back().range.end() + kMergeGap &&
+    bool merge = !ranges.empty() && ranges.back().object == *want.object &&
+                 want.range.offset <= ranges.back().range.end() + kMergeGap &&
                  std::max(want.range.end(), ranges.back().range.end()) - ranges.back().range.offset <= kMaxRange;
     if (!merge) ranges.push_back({*want.object, want.range, {}, {}});
     auto& range = ranges.back();
@@ -266,7 +268,8 @@ void Materializer::decode_task(const std::shared_ptr<Batch>& batch, std::size_t 
   const auto range = target.map->range(block);
   if (status.is_ok() && (bytes->size() != range.length || Xxh128::of(*bytes) != target.map->blocks[block].digest)) {
     const auto& step = task.plan.steps.back();
-    status = Status(Code::kCorrupt, (step.object ? step.object->str() : std::string("its base")) + ": the block's digest does not match");
+    status = Status(Code::kCorrupt, (step.object ? step.object->str() : std::string("its base")) +
+                                        ": the block's digest does not match");
   }
   if (status.is_ok()) {
     counters_.blocks_decoded++;
@@ -308,8 +311,9 @@ Status Materializer::decode(const Batch& batch, const Task& task, Bytes& out) {
     const auto type = static_cast<codec::ElementType>(step.type);
     auto name = [&] { return step.object ? step.object->str() : std::string("a block without a frame"); };
     // One base block of the same length that nobody else reads is turned into this one where it lies.
-    if (step.base.size() == 1 && step.base[0].step != Step::kZeros && step.base[0].from == 0 && step.base[0].length == step.length &&
-        plain[step.base[0].step].size() == step.length && uses[step.base[0].step] == 1) {
+    if (step.base.size() == 1 && step.base[0].step != Step::kZeros && step.base[0].from == 0 &&
+        step.base[0].length == step.length && plain[step.base[0].step].size() == step.length &&
+        uses[step.base[0].step] == 1) {
       plain[i] = std::move(plain[step.base[0].step]);
       WFS_TRY(codec::apply_frame(scratch, codec, type, frame, plain[i]).with(name()));
       continue;
@@ -340,7 +344,8 @@ void Materializer::task_done(const std::shared_ptr<Batch>& batch, std::size_t bl
     MutexLock lock(batch->mutex);
     batch->again.push_back(block);
   } else {
-    if (status.code() == Code::kNotFound) status = Status(Code::kCorrupt, status.message());  // the version is there, its bytes are not
+    if (status.code() == Code::kNotFound)
+      status = Status(Code::kCorrupt, status.message());  // the version is there, its bytes are not
     if (!status.is_ok()) {
       counters_.blocks_failed++;
       status = std::move(status).with(target.name + ": block " + std::to_string(block));

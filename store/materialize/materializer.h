@@ -3,8 +3,8 @@
 //   want()  -> new flights gathered into a batch -> plan pool: paths, metadata, memory
 //           -> fetch pool: frames, adjacent ones in one range -> decode pool: digests, decode, flat file -> waiters
 //
-// A batch whose objects are gone (404: gc was here) or whose bytes are wrong is planned once more from a re-read log before
-// its blocks fail.
+// A batch whose objects are gone (404: gc was here) or whose bytes are wrong is planned once more from a re-read log
+// before its blocks fail.
 #pragma once
 
 #include <atomic>
@@ -25,9 +25,9 @@ struct TargetFile {
   NodeRef node;
   ManifestPtr manifest;
   std::uint32_t file = 0;
-  std::string name;       // "model/version/path", for messages
+  std::string name;  // "model/version/path", for messages
   FileMapPtr map;
-  FlatFilePtr flat;       // null: no room for one, blocks are made in memory only
+  FlatFilePtr flat;  // null: no room for one, blocks are made in memory only
   FileId id() const { return {node.model.str(), node.number, file}; }
 };
 using TargetFilePtr = std::shared_ptr<const TargetFile>;
@@ -35,7 +35,7 @@ using TargetFilePtr = std::shared_ptr<const TargetFile>;
 struct MaterializeCounters {
   std::atomic<std::uint64_t> blocks_decoded = 0;
   std::atomic<std::uint64_t> frames_decoded = 0;
-  std::atomic<std::uint64_t> bytes_decoded = 0;     // plain
+  std::atomic<std::uint64_t> bytes_decoded = 0;  // plain
   std::atomic<std::uint64_t> blocks_failed = 0;
   std::atomic<std::uint64_t> prefetches_dropped = 0;
 };
@@ -46,7 +46,7 @@ class Materializer {
     std::uint64_t memory = std::uint64_t{256} << 20;  // bytes of frames and plain blocks under way
     std::size_t decode_threads = 2;
     std::size_t plan_threads = 8;
-    Duration deadline = std::chrono::minutes(2);      // of one batch's requests
+    Duration deadline = std::chrono::minutes(2);  // of one batch's requests
   };
   // All outlive this. Fetches run on `fetch_pool`.
   Materializer(Bucket& bucket, Cache& cache, Meta& meta, PathSource& paths, WorkerPool& fetch_pool, Options options);
@@ -55,9 +55,9 @@ class Materializer {
   using Block = std::shared_ptr<const Bytes>;
   using Done = std::function<void(std::size_t block, Status status, Block bytes)>;
 
-  // Calls `done` exactly once for each of `blocks` (ascending), on a thread of the materializer with no lock held. Never blocks. With OK the
-  // bytes are verified; they are in the flat file too, unless there is none or the disk is full. A block that is here already may be
-  // asked for: it is read and checked.
+  // Calls `done` exactly once for each of `blocks` (ascending), on a thread of the materializer with no lock held.
+  // Never blocks. With OK the bytes are verified; they are in the flat file too, unless there is none or the disk is
+  // full. A block that is here already may be asked for: it is read and checked.
   void want(const TargetFilePtr& target, const std::vector<std::size_t>& blocks, Done done) EXCLUDES(mutex_);
   // The same without a waiter, when memory allows. Never blocks.
   void prefetch(const TargetFilePtr& target, const std::vector<std::size_t>& blocks) EXCLUDES(mutex_);
@@ -78,7 +78,8 @@ class Materializer {
   struct Task;
   struct Range;
 
-  void start(const TargetFilePtr& target, std::vector<std::size_t> blocks, int attempt, std::uint64_t memory, bool is_prefetch);
+  void start(const TargetFilePtr& target, std::vector<std::size_t> blocks, int attempt, std::uint64_t memory,
+             bool is_prefetch);
   void plan_batch(const std::shared_ptr<Batch>& batch);
   void fetch_batch(const std::shared_ptr<Batch>& batch, std::vector<BlockPlan> plans);
   void range_arrived(const std::shared_ptr<Batch>& batch, std::size_t range, const Status& status);

@@ -37,7 +37,9 @@ std::uint64_t cost_of(const Manifest& manifest) {
   return cost;
 }
 
-ObjectKey tail_object(const PathEdge& edge) { return pack_object_key(edge.model, edge.edge.pack, edge.edge.objects - 1); }
+ObjectKey tail_object(const PathEdge& edge) {
+  return pack_object_key(edge.model, edge.edge.pack, edge.edge.objects - 1);
+}
 
 }  // namespace
 
@@ -175,15 +177,16 @@ Result<Meta::Pages> Meta::pages(const std::vector<PathEdge>& edges, const std::v
   std::vector<Wanted> wanted;
   std::vector<PageKey> missing;
   auto parse = [&](const PageKey& key, ByteSpan bytes) -> Result<PagePtr> {
-    auto page = WFS_TRY(parse_page(bytes, indexes[key.edge]->object_sizes).with(tail_object(edges[key.edge]).str() + ": page"));
+    auto page = WFS_TRY(parse_page(bytes, frame_limits(*indexes[key.edge], edges[key.edge].edge))
+                            .with(tail_object(edges[key.edge]).str() + ": page"));
     return std::make_shared<const EdgePage>(std::move(page));
   };
   for (const auto& key : keys) {
     if (result.contains(key)) continue;
     const auto& files = indexes[key.edge]->files;
     if (key.file >= files.size() || key.page >= files[key.file].size()) {
-      return Status(Code::kCorrupt, tail_object(edges[key.edge]).str() + ": the index lacks page " + std::to_string(key.page) +
-                                        " of file " + std::to_string(key.file));
+      return Status(Code::kCorrupt, tail_object(edges[key.edge]).str() + ": the index lacks page " +
+                                        std::to_string(key.page) + " of file " + std::to_string(key.file));
     }
     const auto& ref = files[key.file][key.page];
     result[key] = remembered<EdgePage>(ref.digest);

@@ -1,6 +1,6 @@
-// Metadata of versions and edges: manifests, pack indexes, pages, block lists. Each is fetched once, checked against the digest
-// that names it, and kept: in memory within a bound, and by digest in the cache's index, so that it is there after a restart and
-// without a network.
+// Metadata of versions and edges: manifests, pack indexes, pages, block lists. Each is fetched once, checked against
+// the digest that names it, and kept: in memory within a bound, and by digest in the cache's index, so that it is there
+// after a restart and without a network.
 //
 // Calls may block on the bucket. Any thread may call but those of the fetch pool.
 #pragma once
@@ -31,7 +31,8 @@ using IndexPtr = std::shared_ptr<const PackIndex>;
 using PagePtr = std::shared_ptr<const EdgePage>;
 using BlockListPtr = std::shared_ptr<const BlockList>;
 
-// Runs job(0) … job(count - 1) on `pool` and this thread, and waits for all.   REQUIRES: not called from a job of `pool`
+// Runs job(0) … job(count - 1) on `pool` and this thread, and waits for all.   REQUIRES: not called from a job of
+// `pool`
 void run_all(WorkerPool& pool, std::size_t count, const std::function<void(std::size_t)>& job);
 
 class Meta {
@@ -51,8 +52,8 @@ class Meta {
   };
   using Pages = std::map<PageKey, PagePtr>;
   // Fetches what is missing of several pages at once: one round trip.
-  Result<Pages> pages(const std::vector<PathEdge>& edges, const std::vector<IndexPtr>& indexes, const std::vector<PageKey>& keys,
-                      const CallOptions& options = {});
+  Result<Pages> pages(const std::vector<PathEdge>& edges, const std::vector<IndexPtr>& indexes,
+                      const std::vector<PageKey>& keys, const CallOptions& options = {});
 
   // What is here already, by the digest in the manifest or the log; null: not here.
   BlockListPtr known_block_list(const Sha256& digest);

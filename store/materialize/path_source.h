@@ -12,9 +12,9 @@ namespace weightfs {
 class PathSource {
  public:
   virtual ~PathSource() = default;
-  // The cheapest edges that build `target`: the first leads into it, each next into where the one before comes from; the last is
-  // a full edge or comes from one of `sources`. Never `target` itself as a source. Looks at what is known; blocks only to read
-  // another model's log for the first time. kNotFound: no path.
+  // The cheapest edges that build `target`: the first leads into it, each next into where the one before comes from;
+  // the last is a full edge or comes from one of `sources`. Never `target` itself as a source. Looks at what is known;
+  // blocks only to read another model's log for the first time. kNotFound: no path.
   virtual Result<std::vector<PathEdge>> path(const NodeRef& target, const std::set<NodeRef>& sources) = 0;
   // Models that a path to a version of `model` may run through: itself and, through parents, others.
   virtual std::vector<ModelName> related_models(const ModelName& model) = 0;

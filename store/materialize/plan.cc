@@ -7,12 +7,13 @@
 namespace weightfs {
 namespace {
 
-// A block that needs more steps than this for its place in the path is an attack or a fault: one step an edge is the rule, a few more
-// where the layout of tensors changed.
+// A block that needs more steps than this for its place in the path is an attack or a fault: one step an edge is the
+// rule, a few more where the layout of tensors changed.
 std::size_t max_steps(std::size_t levels) { return 4096 + 64 * levels; }
 
 Status not_here(const NodeRef& node) {
-  return {Code::kNotFound, node.model.str() + " commit " + std::to_string(node.number) + ": a base block is not in the cache"};
+  return {Code::kNotFound,
+          node.model.str() + " commit " + std::to_string(node.number) + ": a base block is not in the cache"};
 }
 
 }  // namespace
@@ -20,7 +21,8 @@ Status not_here(const NodeRef& node) {
 // Builds the steps of one batch along one path. `pages` has every page that the blocks reach.
 class Planner::Builder {
  public:
-  Builder(Planner& planner, const NodeRef& target, std::vector<PathEdge> edges) : planner_(planner), edges_(std::move(edges)) {
+  Builder(Planner& planner, const NodeRef& target, std::vector<PathEdge> edges)
+      : planner_(planner), edges_(std::move(edges)) {
     nodes_.push_back(target);
     for (const auto& edge : edges_) {
       if (edge.edge.from) nodes_.push_back(*edge.edge.from);
@@ -79,7 +81,8 @@ class Planner::Builder {
   Result<std::size_t> step(BlockPlan& plan, std::size_t level, std::uint32_t file, std::size_t block) {
     Place place{level, file, block};
     if (auto found = made_.find(place); found != made_.end()) return found->second;
-    if (plan.steps.size() > max_steps(edges_.size())) return bad(std::min(level, edges_.size() - 1), "a block needs too many others");
+    if (plan.steps.size() > max_steps(edges_.size()))
+      return bad(std::min(level, edges_.size() - 1), "a block needs too many others");
     if (level > 0) {
       const auto& here = local(level, file);
       if (here.map && block < here.map->blocks.size() && is_present(here, block)) {
@@ -157,8 +160,10 @@ class Planner::Builder {
       starts.push_back(0);
       for (const auto& page : files[file]) starts.push_back(starts.back() + page.plain_bytes);
     }
-    auto page_number = static_cast<std::size_t>(std::upper_bound(starts.begin(), starts.end(), offset) - starts.begin());
-    if (page_number == 0 || page_number >= starts.size()) return bad(level - 1, "a base segment past the end of its file");
+    auto page_number =
+        static_cast<std::size_t>(std::upper_bound(starts.begin(), starts.end(), offset) - starts.begin());
+    if (page_number == 0 || page_number >= starts.size())
+      return bad(level - 1, "a base segment past the end of its file");
     page_number--;
     auto page = pages_.find({level, file, static_cast<std::uint32_t>(page_number)});
     if (page == pages_.end()) return bad(level - 1, "a block builds on a page that its own page does not announce");
@@ -178,16 +183,20 @@ class Planner::Builder {
     plan.steps.push_back(std::move(step));
     return plan.steps.size() - 1;
   }
-  std::size_t finish(BlockPlan& plan, const Place& place, Step step) { return made_[place] = push(plan, std::move(step)); }
+  std::size_t finish(BlockPlan& plan, const Place& place, Step step) {
+    return made_[place] = push(plan, std::move(step));
+  }
 
   static bool is_present(const LocalFile& file, std::size_t block) {
     switch (file.flat->presence(block)) {
-      case FlatFile::Presence::kVerified: return true;
+      case FlatFile::Presence::kVerified:
+        return true;
       case FlatFile::Presence::kUnverified: {
         Bytes scratch;
         return verify_local(file, block, scratch);
       }
-      case FlatFile::Presence::kAbsent: break;
+      case FlatFile::Presence::kAbsent:
+        break;
     }
     return false;
   }

@@ -20,7 +20,8 @@ std::optional<ByteRange> ReadAhead::read(ByteRange range) {
     }
   }
   if (stream == nullptr) {
-    stream = std::min_element(streams_.begin(), streams_.end(), [](const Stream& a, const Stream& b) { return a.used < b.used; });
+    stream = std::min_element(streams_.begin(), streams_.end(),
+                              [](const Stream& a, const Stream& b) { return a.used < b.used; });
     *stream = Stream{range.end(), range.end(), 0, clock_};
     // Reading from the very start is the loader's way: read ahead at once.
     if (range.offset != 0) return std::nullopt;
@@ -30,7 +31,8 @@ std::optional<ByteRange> ReadAhead::read(ByteRange range) {
   stream->window = stream->window == 0 ? options_.first : stream->window;
   auto want_to = std::min(size_, stream->next + stream->window);
   // Ask again only when half the window is used up, so that requests are large.
-  if (want_to <= stream->fetched || (want_to < size_ && stream->fetched > stream->next + stream->window / 2)) return std::nullopt;
+  if (want_to <= stream->fetched || (want_to < size_ && stream->fetched > stream->next + stream->window / 2))
+    return std::nullopt;
   ByteRange ahead{std::max(stream->fetched, stream->next), 0};
   if (ahead.offset >= want_to) return std::nullopt;
   ahead.length = want_to - ahead.offset;

@@ -1,5 +1,5 @@
-// Who reads in order, and what to fetch next. Several streams a file: threads that fault pages of different tensors are streams of
-// their own.
+// Who reads in order, and what to fetch next. Several streams a file: threads that fault pages of different tensors are
+// streams of their own.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@ namespace weightfs {
 class ReadAhead {
  public:
   struct Options {
-    std::uint64_t first = 2 << 20;       // bytes ahead when a stream is recognized
-    std::uint64_t most = 64 << 20;       // bytes ahead of a stream that keeps going
+    std::uint64_t first = 2 << 20;  // bytes ahead when a stream is recognized
+    std::uint64_t most = 64 << 20;  // bytes ahead of a stream that keeps going
   };
   explicit ReadAhead(std::uint64_t file_size) : ReadAhead(file_size, Options()) {}
   ReadAhead(std::uint64_t file_size, Options options) : size_(file_size), options_(options) {}
@@ -26,10 +26,10 @@ class ReadAhead {
 
  private:
   struct Stream {
-    std::uint64_t next = 0;        // where it is expected to go on
-    std::uint64_t fetched = 0;     // asked for up to here
-    std::uint64_t window = 0;      // 0: not yet recognized
-    std::uint64_t used = 0;        // for replacing the oldest
+    std::uint64_t next = 0;     // where it is expected to go on
+    std::uint64_t fetched = 0;  // asked for up to here
+    std::uint64_t window = 0;   // 0: not yet recognized
+    std::uint64_t used = 0;     // for replacing the oldest
   };
   const std::uint64_t size_;
   const Options options_;

@@ -24,8 +24,8 @@ struct VersionFile::Read {
   }
 };
 
-VersionFile::VersionFile(Materializer& materializer, Cache& cache, Clock& clock, VersionPtr version, TargetFilePtr target,
-                         ReadPolicy policy)
+VersionFile::VersionFile(Materializer& materializer, Cache& cache, Clock& clock, VersionPtr version,
+                         TargetFilePtr target, ReadPolicy policy)
     : materializer_(materializer),
       clock_(clock),
       version_(std::move(version)),
@@ -39,12 +39,14 @@ VersionFile::VersionFile(Materializer& materializer, Cache& cache, Clock& clock,
 bool VersionFile::here(std::size_t block) {
   if (!target_->flat) return false;
   switch (target_->flat->presence(block)) {
-    case FlatFile::Presence::kVerified: return true;
+    case FlatFile::Presence::kVerified:
+      return true;
     case FlatFile::Presence::kUnverified: {
       thread_local Bytes scratch;
       return verify_local({target_->map, target_->flat}, block, scratch);
     }
-    case FlatFile::Presence::kAbsent: break;
+    case FlatFile::Presence::kAbsent:
+      break;
   }
   return false;
 }
@@ -116,7 +118,8 @@ void VersionFile::start(const std::shared_ptr<Read>& read) {
       }
       read->blocks.clear();
     }
-    bool again = read->is_page_fault && !result.is_ok() && result.code() == Code::kUnavailable && self->clock_.now() < read->give_up;
+    bool again = read->is_page_fault && !result.is_ok() && result.code() == Code::kUnavailable &&
+                 self->clock_.now() < read->give_up;
     if (again) {
       // The reader dies of an error (SIGBUS), so it goes on. The pause is short; a decode thread can bear it.
       self->clock_.sleep_for(self->policy_.fault_pause);
@@ -131,7 +134,8 @@ void VersionFile::start(const std::shared_ptr<Read>& read) {
   };
   std::vector<std::size_t> blocks;
   if (read->range.length > 0) {
-    for (auto block = map.block_at(read->range.offset); block < map.blocks.size() && map.starts[block] < read->range.end(); block++) {
+    for (auto block = map.block_at(read->range.offset);
+         block < map.blocks.size() && map.starts[block] < read->range.end(); block++) {
       blocks.push_back(block);
     }
   }

@@ -11,15 +11,16 @@
 namespace weightfs {
 
 struct ReadPolicy {
-  Duration fault_patience = std::chrono::minutes(10);   // a page fault goes on trying for so long
-  Duration fault_pause = std::chrono::seconds(1);       // between its attempts
-  std::uint64_t readahead = 64 << 20;                   // 0: none
+  Duration fault_patience = std::chrono::minutes(10);  // a page fault goes on trying for so long
+  Duration fault_pause = std::chrono::seconds(1);      // between its attempts
+  std::uint64_t readahead = 64 << 20;                  // 0: none
 };
 
 class VersionFile final : public OpenFile, public std::enable_shared_from_this<VersionFile> {
  public:
   // `materializer`, `cache` and `clock` outlive this. `version` keeps the manifest alive.
-  VersionFile(Materializer& materializer, Cache& cache, Clock& clock, VersionPtr version, TargetFilePtr target, ReadPolicy policy);
+  VersionFile(Materializer& materializer, Cache& cache, Clock& clock, VersionPtr version, TargetFilePtr target,
+              ReadPolicy policy);
 
   const FileEntry& entry() const override { return target_->manifest->files[target_->file]; }
   std::optional<Status> try_read(ByteRange range, MutableByteSpan out) override;

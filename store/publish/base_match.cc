@@ -9,7 +9,8 @@ constexpr std::uint32_t kNoFile = ~std::uint32_t{0};
 
 std::uint32_t index_of(const Manifest& manifest, std::string_view path) {
   const auto* entry = manifest.find(path);
-  return entry == nullptr || entry->kind != FileKind::kFile ? kNoFile : static_cast<std::uint32_t>(entry - manifest.files.data());
+  return entry == nullptr || entry->kind != FileKind::kFile ? kNoFile
+                                                            : static_cast<std::uint32_t>(entry - manifest.files.data());
 }
 
 void append(std::vector<BaseSegment>& segments, BaseSegment next) {
@@ -32,15 +33,16 @@ Result<std::unique_ptr<BaseMatcher>> BaseMatcher::make(const Manifest& base, con
   for (std::uint32_t i = 0; i < base.files.size(); i++) {
     const auto& entry = base.files[i];
     if (entry.kind != FileKind::kFile || !entry.path.leaf().ends_with(".safetensors")) continue;
-    auto header = safetensors::read_header([&](std::uint64_t offset, MutableByteSpan out) { return read(i, {offset, out.size()}, out); },
-                                           entry.size);
+    auto header = safetensors::read_header(
+        [&](std::uint64_t offset, MutableByteSpan out) { return read(i, {offset, out.size()}, out); }, entry.size);
     if (!header.is_ok()) {
       if (header.code() == Code::kInvalid) continue;  // it was stored as plain bytes
       return std::move(header).status().with("parent's " + entry.path.str());
     }
     matcher->header_ends_[i] = header->data_start;
     for (auto& tensor : header->tensors) {
-      matcher->tensors_[tensor.name].push_back({i, tensor.bytes.offset, std::move(tensor.dtype), std::move(tensor.shape)});
+      matcher->tensors_[tensor.name].push_back(
+          {i, tensor.bytes.offset, std::move(tensor.dtype), std::move(tensor.shape)});
     }
   }
   return matcher;
@@ -58,7 +60,8 @@ const BaseMatcher::Place* BaseMatcher::find(const safetensors::Tensor& tensor, s
 }
 
 // Bytes that are no tensor: the header by the header, else the same offsets of the file of the same path.
-std::vector<BaseSegment> BaseMatcher::bytes_at(const FileEntry& entry, const BlockSpan& block, std::uint64_t header_end) const {
+std::vector<BaseSegment> BaseMatcher::bytes_at(const FileEntry& entry, const BlockSpan& block,
+                                               std::uint64_t header_end) const {
   auto file = index_of(base_, entry.path.str());
   if (file == kNoFile) return {};
   auto size = base_.files[file].size;
@@ -83,8 +86,9 @@ std::vector<BaseSegment> BaseMatcher::segments(const FileEntry& entry, const saf
   std::vector<BaseSegment> segments;
   bool any = false;
   auto at = block.range.offset;
-  auto tensor = std::upper_bound(header->tensors.begin(), header->tensors.end(), at,
-                                 [](std::uint64_t offset, const safetensors::Tensor& t) { return offset < t.bytes.end(); });
+  auto tensor =
+      std::upper_bound(header->tensors.begin(), header->tensors.end(), at,
+                       [](std::uint64_t offset, const safetensors::Tensor& t) { return offset < t.bytes.end(); });
   for (; tensor != header->tensors.end() && at < block.range.end(); ++tensor) {
     if (tensor->bytes.length == 0) continue;
     auto end = std::min(tensor->bytes.end(), block.range.end());

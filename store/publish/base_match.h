@@ -1,5 +1,5 @@
-// What a new version's blocks build on: tensors are matched by name, dtype and shape, wherever in which shard they are now;
-// other bytes by path and offset.
+// What a new version's blocks build on: tensors are matched by name, dtype and shape, wherever in which shard they are
+// now; other bytes by path and offset.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,8 @@ class BaseMatcher {
   static Result<std::unique_ptr<BaseMatcher>> make(const Manifest& base, const ReadBase& read);
 
   // The base of one block of a file; empty: none.
-  std::vector<BaseSegment> segments(const FileEntry& entry, const safetensors::Header* header, const BlockSpan& block) const;
+  std::vector<BaseSegment> segments(const FileEntry& entry, const safetensors::Header* header,
+                                    const BlockSpan& block) const;
 
  private:
   struct Place {
@@ -36,7 +37,7 @@ class BaseMatcher {
 
   const Manifest& base_;
   std::map<std::string, std::vector<Place>, std::less<>> tensors_;
-  std::map<std::uint32_t, std::uint64_t> header_ends_;   // of base files that parse
+  std::map<std::uint32_t, std::uint64_t> header_ends_;  // of base files that parse
 };
 
 }  // namespace weightfs

@@ -12,6 +12,9 @@
 namespace weightfs {
 namespace {
 
+// So that a page of blocks that all have so many stays below kMaxPage.
+constexpr std::size_t kMaxSegments = 128;
+
 codec::Scratch& thread_scratch() {
   thread_local codec::Scratch scratch;
   return scratch;
@@ -22,7 +25,7 @@ struct Coded {
   Status status;
   ListedBlock listed;
   BlockFrame frame;
-  Bytes bytes;               // the frame
+  Bytes bytes;  // the frame
   std::uint64_t changed = 0;
   bool done = false;
 };
@@ -115,6 +118,7 @@ class EdgeWriter {
     base.clear();
     std::vector<BaseSegment> segments;
     if (input_.base_of) segments = input_.base_of(file, block);
+    if (segments.size() > kMaxSegments) segments.clear();
     bool partial = false;
     for (const auto& segment : segments) {
       auto at = base.size();
@@ -137,14 +141,15 @@ class EdgeWriter {
         std::size_t at = 0;
         for (const auto& segment : segments) {
           if (segment.file != BaseSegment::kNone) {
-            coded.changed += count_changed(ByteSpan(base).subspan(at, segment.length), ByteSpan(target).subspan(at, segment.length),
-                                           codec::width(block.type));
+            coded.changed += count_changed(ByteSpan(base).subspan(at, segment.length),
+                                           ByteSpan(target).subspan(at, segment.length), codec::width(block.type));
           }
           at += segment.length;
         }
       }
     }
-    coded.listed = {static_cast<std::uint32_t>(block.range.length), static_cast<std::uint8_t>(block.type), Xxh128::of(target)};
+    coded.listed = {static_cast<std::uint32_t>(block.range.length), static_cast<std::uint8_t>(block.type),
+                    Xxh128::of(target)};
     coded.frame.codec = static_cast<std::uint8_t>(encoded.codec);
     if (codec::needs_base(encoded.codec)) coded.frame.base = std::move(segments);
     coded.bytes.assign(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(encoded.frame_length));
@@ -226,8 +231,8 @@ class EdgeWriter {
   PackWriter pack_;
   EdgeOutput output_;
   PackIndex index_;
-  Bytes meta_;                     // pages, in order
-  EdgePage page_;                  // being filled
+  Bytes meta_;     // pages, in order
+  EdgePage page_;  // being filled
   std::set<std::pair<std::uint32_t, std::uint32_t>> base_pages_;
   std::map<std::uint32_t, FileMapPtr> base_maps_;
   std::deque<Place> line_;

@@ -1,5 +1,5 @@
-// Encodes one edge on all cores and uploads it as a pack while it is encoded. Used to publish (a directory against its parent) and
-// to compact (a version against an older one, or against nothing).
+// Encodes one edge on all cores and uploads it as a pack while it is encoded. Used to publish (a directory against its
+// parent) and to compact (a version against an older one, or against nothing).
 #pragma once
 
 #include <functional>
@@ -18,26 +18,26 @@ namespace weightfs {
 using ReadFile = std::function<Status(std::uint32_t file, ByteRange range, MutableByteSpan out)>;
 
 struct EdgeInput {
-  ModelName model;                                     // whose log will announce it: the pack lies there
+  ModelName model;  // whose log will announce it: the pack lies there
   std::optional<NodeRef> from;
   struct File {
-    std::vector<BlockSpan> cuts;                       // empty for directories and links
-    std::uint64_t data_start = 0;                      // blocks from here on are tensors, and counted; ~0: none
+    std::vector<BlockSpan> cuts;   // empty for directories and links
+    std::uint64_t data_start = 0;  // blocks from here on are tensors, and counted; ~0: none
   };
-  std::vector<File> files;                             // by index in the target's manifest
-  ReadFile read_target;                                // blocking; called by many threads
+  std::vector<File> files;  // by index in the target's manifest
+  ReadFile read_target;     // blocking; called by many threads
   // Everything of the base; unset when `from` is.
   ReadFile read_base;
   std::function<std::vector<BaseSegment>(std::uint32_t file, const BlockSpan& block)> base_of;
   std::function<Result<FileMapPtr>(std::uint32_t file)> base_map;
-  std::string spool_dir;                               // for objects on their way; made when missing
-  std::uint64_t object_size = std::uint64_t{64} << 20; // begin another object from here on; at most kMaxPackObject
-  std::uint64_t window = std::uint64_t{64} << 20;      // plain bytes under way at once
+  std::string spool_dir;                                // for objects on their way; made when missing
+  std::uint64_t object_size = std::uint64_t{64} << 20;  // begin another object from here on; at most kMaxPackObject
+  std::uint64_t window = std::uint64_t{64} << 20;       // plain bytes under way at once
 };
 
 struct EdgeOutput {
-  EdgeRef edge;                                        // `to` is not set
-  std::vector<std::vector<BlockList>> lists;           // by file and page
+  EdgeRef edge;                               // `to` is not set
+  std::vector<std::vector<BlockList>> lists;  // by file and page
   std::vector<std::vector<Sha256>> list_digests;
   std::uint64_t changed_elements = 0;
 };

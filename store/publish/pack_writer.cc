@@ -8,8 +8,9 @@ namespace weightfs {
 namespace {
 
 constexpr std::size_t kBuffer = 1 << 20;
-constexpr std::size_t kWaiting = 4;                       // objects closed and not yet uploaded
-constexpr auto kHeartbeat = std::chrono::minutes(1);      // gc spares uploads whose heartbeat is younger than its grace time
+constexpr std::size_t kWaiting = 4;  // objects closed and not yet uploaded
+constexpr auto kHeartbeat =
+    std::chrono::minutes(1);  // gc spares uploads whose heartbeat is younger than its grace time
 
 }  // namespace
 
@@ -20,8 +21,8 @@ struct PackWriter::Uploads {
   Status failed GUARDED_BY(mutex);
 };
 
-PackWriter::PackWriter(Bucket& bucket, WorkerPool& upload_pool, ModelName model, std::string spool_dir, std::uint64_t object_size,
-                       CallOptions options)
+PackWriter::PackWriter(Bucket& bucket, WorkerPool& upload_pool, ModelName model, std::string spool_dir,
+                       std::uint64_t object_size, CallOptions options)
     : bucket_(bucket),
       upload_pool_(upload_pool),
       model_(std::move(model)),
@@ -38,7 +39,8 @@ PackWriter::~PackWriter() {
     MutexLock lock(uploads_->mutex);
     while (uploads_->waiting > 0) uploads_->changed.wait(uploads_->mutex);
   }
-  if (!object_path_.empty()) posix::unlink_if_there(object_path_).ignore("the cache empties its spool folders when it opens");
+  if (!object_path_.empty())
+    posix::unlink_if_there(object_path_).ignore("the cache empties its spool folders when it opens");
 }
 
 Status PackWriter::begin_object() {
@@ -81,8 +83,8 @@ Status PackWriter::end_object() {
     heartbeat_ = now;
     WFS_TRY(bucket_.put(heartbeat_key(model_, edge_.pack), as_bytes("uploading\n"), IfExists::kOverwrite, options_));
   }
-  auto upload = [this, uploads = uploads_, key, fd = std::make_shared<Fd>(std::move(object_)), path = std::move(object_path_),
-                 size = written_] {
+  auto upload = [this, uploads = uploads_, key, fd = std::make_shared<Fd>(std::move(object_)),
+                 path = std::move(object_path_), size = written_] {
     auto status = bucket_.put_file(key, fd->get(), size, options_).with("upload " + key.str());
     posix::unlink_if_there(path).ignore("the cache empties its spool folders when it opens");
     MutexLock lock(uploads->mutex);
@@ -101,7 +103,8 @@ Status PackWriter::end_object() {
   return {};
 }
 
-Status PackWriter::finish(ByteSpan pages, const std::function<Bytes(const std::vector<std::uint64_t>&, std::uint64_t)>& make_index) {
+Status PackWriter::finish(ByteSpan pages,
+                          const std::function<Bytes(const std::vector<std::uint64_t>&, std::uint64_t)>& make_index) {
   if (object_.valid() && written_ + pages.size() > kMaxPackObject - (std::uint64_t{1} << 20)) WFS_TRY(end_object());
   if (!object_.valid()) WFS_TRY(begin_object());
   edge_.meta_offset = written_;

@@ -22,11 +22,13 @@ class PackWriter {
              CallOptions options);
   ~PackWriter();  // waits for uploads under way, removes the spool files
 
-  // Place of a frame of `frame.size()` bytes; fails early when an upload failed. Blocks while too many objects wait for upload.
+  // Place of a frame of `frame.size()` bytes; fails early when an upload failed. Blocks while too many objects wait for
+  // upload.
   Result<BlockFrame> append(ByteSpan frame);
-  // Appends pages and index, uploads what is left, waits for everything. `make_index` gets the sizes of the objects but the last and the
-  // offset in the last at which `pages` begin.
-  Status finish(ByteSpan pages, const std::function<Bytes(const std::vector<std::uint64_t>&, std::uint64_t)>& make_index);
+  // Appends pages and index, uploads what is left, waits for everything. `make_index` gets the sizes of the objects but
+  // the last and the offset in the last at which `pages` begin.
+  Status finish(ByteSpan pages,
+                const std::function<Bytes(const std::vector<std::uint64_t>&, std::uint64_t)>& make_index);
 
   // What the log entry says; valid after finish().
   EdgeRef edge() const { return edge_; }
@@ -44,10 +46,10 @@ class PackWriter {
   const std::uint64_t object_size_;
   CallOptions options_;
   EdgeRef edge_;
-  std::vector<std::uint64_t> sizes_;   // of the objects that are closed
+  std::vector<std::uint64_t> sizes_;  // of the objects that are closed
   Fd object_;
   std::string object_path_;
-  std::uint64_t written_ = 0;          // of the open object, buffered bytes included
+  std::uint64_t written_ = 0;  // of the open object, buffered bytes included
   Bytes buffer_;
   std::uint64_t frames_ = 0;
   SteadyTime heartbeat_;

@@ -18,7 +18,8 @@ Status add_file(SourceFile& file, SourceTree& tree) {
   if (file.entry.size > kMaxFileSize) return {Code::kInvalid, file.local_path + ": larger than weightfs can store"};
   if (file.entry.path.leaf().ends_with(".safetensors")) {
     auto header = safetensors::read_header(
-        [&](std::uint64_t offset, MutableByteSpan out) { return posix::pread_exact(fd.get(), offset, out); }, file.entry.size);
+        [&](std::uint64_t offset, MutableByteSpan out) { return posix::pread_exact(fd.get(), offset, out); },
+        file.entry.size);
     if (header.is_ok()) {
       file.header = std::make_shared<const safetensors::Header>(std::move(header).value());
       for (const auto& tensor : file.header->tensors) {
@@ -39,7 +40,7 @@ Status scan(const std::string& dir, const std::string& prefix, SourceTree& tree)
     auto path = prefix.empty() ? name : prefix + "/" + name;
     auto local = dir + "/" + name;
     auto st = WFS_TRY(posix::lstat(local));
-    SourceFile file{FileEntry{.path = WFS_TRY(FilePath::parse(path).with(local))}, local, {}, nullptr};
+    SourceFile file{FileEntry{WFS_TRY(FilePath::parse(path).with(local))}, local, {}, nullptr};
     file.entry.mode = st.st_mode & 07777;
     file.entry.mtime_ns = st.st_mtim.tv_sec * std::int64_t{1'000'000'000} + st.st_mtim.tv_nsec;
     if (S_ISDIR(st.st_mode)) {
@@ -54,7 +55,8 @@ Status scan(const std::string& dir, const std::string& prefix, SourceTree& tree)
     } else if (S_ISREG(st.st_mode)) {
       WFS_TRY(add_file(file, tree));
     } else {
-      return {Code::kInvalid, local + ": neither a file, a directory nor a symlink: remove it, a version cannot hold it"};
+      return {Code::kInvalid,
+              local + ": neither a file, a directory nor a symlink: remove it, a version cannot hold it"};
     }
     tree.files.push_back(std::move(file));
   }
@@ -66,7 +68,8 @@ Status scan(const std::string& dir, const std::string& prefix, SourceTree& tree)
 Result<SourceTree> scan_source(const std::string& dir) {
   SourceTree tree;
   WFS_TRY(scan(dir, "", tree));
-  std::sort(tree.files.begin(), tree.files.end(), [](const SourceFile& a, const SourceFile& b) { return a.entry.path < b.entry.path; });
+  std::sort(tree.files.begin(), tree.files.end(),
+            [](const SourceFile& a, const SourceFile& b) { return a.entry.path < b.entry.path; });
   return tree;
 }
 

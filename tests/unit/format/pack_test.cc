@@ -178,7 +178,7 @@ TEST(PackIndexTest, WhatIsWrittenIsReadForRandomIndexes) {
 
 PackIndex small_index(Random& random) {
   PackIndex index{.object_sizes = {700, 5000}, .files = {{}, {}}};
-  index.files[1].push_back({.offset = 10, .length = 20, .digest = random.digest<Sha256>()});
+  index.files[1].push_back({.offset = 10, .length = 20, .digest = random.digest<Sha256>(), .plain_bytes = 100});
   index.files[1][0].base_pages = {{0, 0}, {0, 2}, {4, 1}};
   return index;
 }

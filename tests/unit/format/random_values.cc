@@ -173,6 +173,7 @@ PackIndex Random::index(const EdgeRef& edge) {
       auto space = edge.index_offset - edge.meta_offset;
       page.length = static_cast<std::uint32_t>(between(1, std::min(space, kMaxPage)));
       page.offset = edge.meta_offset + below(space - page.length + 1);
+      page.plain_bytes = between(1, kPageBlocks * codec::kMaxBlock);
       page.digest = digest<Sha256>();
       std::set<std::pair<std::uint32_t, std::uint32_t>> bases;
       for (auto n = edge.from ? below(6) : 0; n > 0; n--) bases.emplace(sized(5), sized(1'000'000));
