@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint64_t kFormat = 1;
 constexpr std::size_t kMaxHint = 4096;
+constexpr std::string_view kCheck = R"(,"check":")";
 
 Status corrupt(std::string message) { return {Code::kCorrupt, std::move(message)}; }
 
@@ -67,6 +68,7 @@ Status check_body(const LogEntry& entry, const HoldEntry& body) {
 Status check_body(const LogEntry& entry, const CollectEntry& body) {
   for (const auto& key : body.objects) WFS_TRY(check_own_key(entry, key));
   for (auto number : body.edges) WFS_TRY(check_earlier(number, entry.number, "edges"));
+  for (auto number : body.finished) WFS_TRY(check_earlier(number, entry.number, "finished"));
   return {};
 }
 
@@ -118,6 +120,10 @@ void write_body(json::Writer& out, const CollectEntry& body) {
   json::write_keys(out.key("objects"), body.objects);
   out.key("edges").begin_array();
   for (auto number : body.edges) out.number(number);
+  out.end_array();
+  if (body.finished.empty()) return;
+  out.key("finished").begin_array();
+  for (auto number : body.finished) out.number(number);
   out.end_array();
 }
 
@@ -176,6 +182,12 @@ Result<Body> read_collect(const json::Value& object) {
   for (const auto& edge : *edges) {
     body.edges.push_back(WFS_TRY(json::as_number(edge).with("field 'edges'")));
   }
+  if (json::find(object, "finished") != nullptr) {
+    const auto* finished = WFS_TRY(json::get_array(object, "finished"));
+    for (const auto& number : *finished) {
+      body.finished.push_back(WFS_TRY(json::as_number(number).with("field 'finished'")));
+    }
+  }
   return Body(std::move(body));
 }
 
@@ -209,11 +221,24 @@ Result<Body> read_body(const json::Value& object, const std::string& kind) {
   return read_ignored(object, kind);
 }
 
+// The field is the last one, as it was written; a later version adds its fields before it.
+Status verify_check(ByteSpan text) {
+  auto json = as_text(text);
+  constexpr std::size_t kTail = kCheck.size() + 64 + 2;
+  if (json.size() <= kTail || !json.substr(json.size() - kTail).starts_with(kCheck) || !json.ends_with("\"}")) {
+    return corrupt("does not end with its check");
+  }
+  auto body = text.first(text.size() - kTail);
+  auto digest = json.substr(body.size() + kCheck.size(), 64);
+  return Sha256::of(body).hex() == digest ? Status() : corrupt("digest mismatch");
+}
+
 Result<LogEntry> read_entry(ByteSpan text, const ModelName& model, std::uint64_t number) {
   if (text.size() > kMaxLogEntry) return corrupt("over the limit");
   auto root = WFS_TRY(json::parse(text));
   WFS_TRY(json::require_object(root, "the whole"));
   WFS_TRY(json::check_format(root, kFormat));
+  WFS_TRY(verify_check(text));
   auto kind = WFS_TRY(json::get_text(root, "kind"));
   auto named = WFS_TRY(json::get_name<ModelName>(root, "model"));
   if (named != model) return corrupt("belongs to model '" + named.str() + "'");
@@ -252,7 +277,13 @@ Bytes serialize(const LogEntry& entry) {
   out.key("snapshot").number(entry.snapshot).key("time").text(to_rfc3339(entry.time));
   std::visit([&](const auto& body) { write_body(out, body); }, entry.body);
   out.end_object();
-  return out.take();
+  return to_bytes(with_check(std::string(as_text(out.take()))));
+}
+
+std::string with_check(std::string json) {
+  json.pop_back();
+  auto digest = Sha256::of(as_bytes(json)).hex();
+  return json.append(kCheck).append(digest).append("\"}");
 }
 
 Result<LogEntry> parse_log_entry(ByteSpan text, const ModelName& model, std::uint64_t number) {

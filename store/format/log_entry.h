@@ -49,9 +49,10 @@ struct HoldEntry {  // a version of another model is about to build on `target`
   std::string child_commit;  // the id that the child's publish entry will have
   friend bool operator==(const HoldEntry&, const HoldEntry&) = default;
 };
-struct CollectEntry {                // gc is going to delete these; nothing may be built on them any more
-  std::vector<ObjectKey> objects;    // full keys, of this model, none of its log
-  std::vector<std::uint64_t> edges;  // numbers of the entries whose edge goes (publish or edge entries)
+struct CollectEntry {                   // gc is going to delete these; nothing may be built on them any more
+  std::vector<ObjectKey> objects;       // full keys, of this model, none of its log
+  std::vector<std::uint64_t> edges;     // numbers of the entries whose edge goes (publish or edge entries)
+  std::vector<std::uint64_t> finished;  // numbers of earlier collect entries whose objects are all deleted
   friend bool operator==(const CollectEntry&, const CollectEntry&) = default;
 };
 struct SnapshotEntry {  // the state up to `through` is in an object
@@ -80,8 +81,11 @@ struct LogEntry {
 
 // What parse_log_entry requires of the values; FORMAT.md has the rules of each kind. kCorrupt.
 Status check_log_entry(const LogEntry& entry);
-// Canonical.   REQUIRES: check_log_entry is OK
+// Canonical. Its last field is the SHA-256 of the bytes before it, so that damage is found although nothing continues
+// the newest entry yet.   REQUIRES: check_log_entry is OK
 Bytes serialize(const LogEntry& entry);
+// The text of an entry without that field, with it.   REQUIRES: `json` ends with '}'
+std::string with_check(std::string json);
 // kCorrupt: breaks the format, or is not entry `number` of `model`. kUnsupported: a later format, or a kind this
 // version does not know that is not marked as safe to ignore (FORMAT.md).
 Result<LogEntry> parse_log_entry(ByteSpan json, const ModelName& model, std::uint64_t number);

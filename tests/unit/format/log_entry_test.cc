@@ -13,9 +13,9 @@ const ModelName kModel = *ModelName::parse("m");
 const std::string kDigest(64, 'a'), kId(32, 'b');
 
 std::string entry(const std::string& kind, const std::string& fields, int number = 9) {
-  return R"({"format":1,"kind":")" + kind + R"(","model":"m","number":)" + std::to_string(number) + R"(,"id":")" + kId +
-         (number > 1 ? R"(","previous":")" + kDigest : "") + R"(","snapshot":0,"time":"2026-12-01T13:29:05.123Z",)" +
-         fields + "}";
+  return with_check(R"({"format":1,"kind":")" + kind + R"(","model":"m","number":)" + std::to_string(number) +
+                    R"(,"id":")" + kId + (number > 1 ? R"(","previous":")" + kDigest : "") +
+                    R"(","snapshot":0,"time":"2026-12-01T13:29:05.123Z",)" + fields + "}");
 }
 std::string edge(const std::string& to, const std::string& from = "") {
   return R"("edge":{)" + from + R"("to":)" + to + R"(,"pack":")" + kId +
@@ -72,6 +72,15 @@ TEST(LogEntryTest, UnknownKindsAreUnsupportedUnlessMarkedAsIgnorable) {
   ASSERT_TRUE(ignored.is_ok()) << ignored.status().to_string();
   EXPECT_EQ(std::get<IgnoredEntry>(ignored->body).kind, "later");
   EXPECT_EQ(parse(R"({"format":2})").code(), Code::kUnsupported);
+}
+
+TEST(LogEntryTest, AnyChangedByteOfAnEntryIsFound) {
+  auto json = entry("remove", R"("target":3,"version":"v")");
+  for (std::size_t i = 0; i < json.size(); i++) {
+    auto damaged = json;
+    damaged[i] = static_cast<char>(damaged[i] ^ 1);
+    EXPECT_FALSE(parse(damaged).is_ok()) << i << ": " << damaged;
+  }
 }
 
 TEST(LogEntryTest, UnknownFieldsAreIgnored) {

@@ -44,6 +44,7 @@ LogEntry Random::entry() {
       CollectEntry collect;
       for (auto n = below(4); n > 0; n--) collect.objects.push_back(pack_object_key(model, id(), 0));
       for (auto n = below(4); n > 0; n--) collect.edges.push_back(earlier());
+      for (auto n = below(3); n > 0; n--) collect.finished.push_back(earlier());
       body = collect;
       break;
     }
@@ -64,7 +65,7 @@ LogEntry Random::entry() {
 }
 
 Manifest Random::manifest() {
-  Manifest manifest{name<ModelName>(), name<VersionName>(), {}, chance(2) ? id() : std::string()};
+  Manifest manifest{name<ModelName>(), name<VersionName>(), {}};
   std::set<std::string> directories, others;
   for (auto n = below(8); n > 0; n--) {
     auto path = name<VersionName>().str();
