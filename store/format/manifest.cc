@@ -120,6 +120,7 @@ Result<FileEntry> read_file(const json::Value& object) {
 const FileEntry* Manifest::find(std::string_view path) const { return find_in(files, path); }
 
 Status check_manifest(const Manifest& manifest) {
+  if (!manifest.id.empty() && !json::is_id(manifest.id)) return corrupt("field 'id' is not 32 hex digits");
   std::uint64_t total = 0;
   std::span<const FileEntry> files = manifest.files;
   for (std::size_t i = 0; i < files.size(); i++) {
@@ -135,6 +136,7 @@ Bytes serialize(const Manifest& manifest) {
   json::Writer out;
   out.begin_object().key("format").number(kFormat);
   out.key("model").bytes(manifest.model.str()).key("version").bytes(manifest.version.str());
+  if (!manifest.id.empty()) out.key("id").text(manifest.id);
   out.key("files").begin_array();
   for (const auto& file : manifest.files) write_file(out, file);
   out.end_array().end_object();
@@ -160,7 +162,9 @@ Result<Manifest> parse_manifest(ByteSpan text) {
   WFS_TRY(json::get_array(root, "files"));
   auto model = WFS_TRY(json::get_name<ModelName>(root, "model"));
   auto version = WFS_TRY(json::get_name<VersionName>(root, "version"));
-  return Manifest{std::move(model), std::move(version), std::move(files)};
+  std::string id;
+  if (json::find(root, "id") != nullptr) id = WFS_TRY(json::get_id(root, "id"));
+  return Manifest{std::move(model), std::move(version), std::move(files), std::move(id)};
 }
 
 Bytes serialize_block_list(const BlockList& page) {

@@ -35,6 +35,9 @@ struct Manifest {
   // Ascending by path bytes; every parent directory of an entry is an entry and precedes it (as FilePath order gives
   // "a" < "a/b"). At most kMaxFiles.
   std::vector<FileEntry> files;
+  // 32 random hex digits, or "": makes the object another one when the same files are published again after their first
+  // manifest was collected.
+  std::string id;
   const FileEntry* find(std::string_view path) const;
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };

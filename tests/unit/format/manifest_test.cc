@@ -115,7 +115,7 @@ TEST(ManifestTest, DepthAndNumberOfValuesAreBounded) {
 }
 
 TEST(ManifestTest, ManyFilesAreReadOneByOne) {
-  Manifest manifest{*ModelName::parse("m"), *VersionName::parse("v"), {}};
+  Manifest manifest{*ModelName::parse("m"), *VersionName::parse("v"), {}, {}};
   for (int i = 0; i < 200'000; i++) {
     auto digits = std::to_string(i);
     manifest.files.push_back({.path = *FilePath::parse(std::string(6 - digits.size(), '0') + digits)});
