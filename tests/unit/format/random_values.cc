@@ -65,7 +65,7 @@ LogEntry Random::entry() {
 }
 
 Manifest Random::manifest() {
-  Manifest manifest{name<ModelName>(), name<VersionName>(), {}};
+  Manifest manifest{name<ModelName>(), name<VersionName>(), {}, chance(2) ? id() : std::string()};
   std::set<std::string> directories, others;
   for (auto n = below(8); n > 0; n--) {
     auto path = name<VersionName>().str();
