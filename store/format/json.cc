@@ -93,6 +93,8 @@ class Builder final : public nlohmann::json_sax<Value> {
 
 Result<Value> run(ByteSpan text, Builder& builder) {
   auto view = as_text(text);
+  // The parser takes a NUL for the end of its input. No JSON text has one.
+  if (auto nul = view.find('\0'); nul != view.npos) return corrupt("not JSON at byte " + std::to_string(nul));
   bool ok = Value::sax_parse(view.begin(), view.end(), &builder);
   if (!builder.status.is_ok()) return builder.status;
   if (!ok) return corrupt("not JSON");

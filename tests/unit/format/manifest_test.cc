@@ -96,6 +96,7 @@ TEST(ManifestTest, HostileManifestsAreCorrupt) {
     EXPECT_EQ(code_of(json), Code::kCorrupt) << json;
   }
   EXPECT_EQ(code_of(with_files(file("a")) + "x"), Code::kCorrupt);
+  EXPECT_EQ(code_of(with_files(file("a")) + std::string("\0x", 2)), Code::kCorrupt);
   EXPECT_EQ(code_of(R"({"format":1,"model":"m","version":"v","files":{}})"), Code::kCorrupt);
   EXPECT_EQ(code_of(R"({"format":1,"model":".m","version":"v","files":[]})"), Code::kCorrupt);
   EXPECT_EQ(code_of(R"({"format":1,"model":"m","version":"latest","files":[]})"), Code::kCorrupt);
