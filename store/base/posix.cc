@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <linux/magic.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@ Status from_errno(int error, std::string_view what) {
       case ENOTDIR:
       case ENXIO:
       case ENODATA:
+      case ESRCH:
         return Code::kNotFound;
       case EEXIST:
       case ENOTEMPTY:
@@ -366,6 +368,12 @@ Status write_file_durably(const std::string& path, ByteSpan bytes, mode_t mode) 
   auto status = attempt();
   if (!status.is_ok()) unlink_if_there(temporary).ignore("the write's own error is the one to report");
   return status;
+}
+
+Result<Fd> pidfd_open(pid_t pid) {
+  int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));  // close-on-exec by itself
+  if (fd < 0) return from_errno(errno, "pidfd_open " + std::to_string(pid));
+  return Fd(fd);
 }
 
 Result<std::string> boot_id() {

@@ -84,6 +84,8 @@ bool is_network_filesystem(int fd);
 Result<Bytes> read_file(const std::string& path, std::uint64_t limit);
 // Writes a temporary sibling, fsyncs it, renames it over `path`, fsyncs the directory.
 Status write_file_durably(const std::string& path, ByteSpan bytes, mode_t mode = 0600);
+// A descriptor of the process, readable when it has ended. kNotFound: there is none.
+Result<Fd> pidfd_open(pid_t pid);
 // Changes at each boot of the machine.
 Result<std::string> boot_id();
 std::string absolute(const std::string& path);  // lexically; does not resolve links
