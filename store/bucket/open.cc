@@ -1,6 +1,7 @@
 #include "store/bucket/open.h"
 
 #include "store/bucket/dir_bucket.h"
+#include "store/bucket/s3_bucket.h"
 #include "store/bucket/url.h"
 
 namespace weightfs {
@@ -10,7 +11,7 @@ Result<std::unique_ptr<Bucket>> open_bucket(const std::string& url, const Bucket
   if (const auto* dir = std::get_if<DirUrl>(&parsed)) {
     return DirBucket::open(dir->path, {.url = url, .create = options.create, .bandwidth = options.bandwidth});
   }
-  return Status(Code::kUnsupported, "S3 is not built in");
+  return S3Bucket::open(url, std::get<S3Url>(parsed), options);
 }
 
 }  // namespace weightfs
