@@ -36,6 +36,7 @@ class Writer {
   Writer& number(std::uint64_t value) { return raw(std::to_string(value)); }
   Writer& signed_number(std::int64_t value) { return raw(std::to_string(value)); }
   Writer& boolean(bool value) { return raw(value ? "true" : "false"); }
+  std::size_t size() const { return out_.size(); }
   Bytes take() { return to_bytes(out_); }
 
  private:

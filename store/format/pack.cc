@@ -315,7 +315,8 @@ Status read_page_ref(ByteReader& from, const EdgeRef& edge, PageRef& page) {
   if (page.offset < edge.meta_offset || page.offset > edge.index_offset || edge.index_offset - page.offset < length) {
     return corrupt("page outside the pages");
   }
-  if (page.plain_bytes == 0 || page.plain_bytes > kPageBlocks * codec::kMaxBlock) return corrupt("bad plain length of a page");
+  if (page.plain_bytes == 0 || page.plain_bytes > kPageBlocks * codec::kMaxBlock)
+    return corrupt("bad plain length of a page");
   page.length = static_cast<std::uint32_t>(length);
   std::copy(digest.begin(), digest.end(), page.digest.bytes.begin());
   return read_base_pages(from, page, !edge.from.has_value());

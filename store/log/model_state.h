@@ -7,37 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "store/format/log_entry.h"
+#include "store/format/records.h"
 
 namespace weightfs {
-
-struct VersionRecord {
-  std::uint64_t number = 0;  // of the publishing entry; the version's identity for ever
-  std::string id;            // that entry's commit id
-  VersionName name;
-  ManifestRef manifest;
-  std::optional<NodeRef> parent;
-  std::optional<VersionName> parent_version;
-  std::uint64_t plain_bytes = 0, stored_bytes = 0, changed_elements = 0, total_elements = 0;
-  WallTime time{};
-  std::uint64_t removed = 0;  // number of the remove entry; 0: live
-};
-
-struct EdgeRecord {
-  std::uint64_t entry = 0;  // number of the entry that announced it
-  EdgeRef edge;
-  std::uint64_t collected = 0;  // number of the collect entry that takes it; 0: usable
-};
-
-struct HoldRecord {
-  std::uint64_t entry = 0;
-  HoldEntry hold;
-};
-
-struct CollectRecord {
-  std::uint64_t entry = 0;
-  std::vector<ObjectKey> objects;
-};
 
 struct ModelState {
   explicit ModelState(ModelName name) : model(std::move(name)) {}

@@ -184,4 +184,34 @@ PackIndex Random::index(const EdgeRef& edge) {
   return index;
 }
 
+Snapshot Random::snapshot(std::size_t records) {
+  Snapshot snapshot(name<ModelName>());
+  snapshot.through = 10 * records + 10;
+  snapshot.head_digest = digest<Sha256>();
+  snapshot.snapshot = below(snapshot.through);
+  auto later = [&](std::uint64_t number) { return chance(3) ? between(number + 1, snapshot.through) : 0; };
+  std::set<ObjectKey> keys;
+  for (std::uint64_t number = 1; number <= 10 * records; number += between(1, 20)) {
+    VersionRecord version{.number = number, .id = id(), .name = name<VersionName>()};
+    version.manifest = {digest<Sha256>(), between(1, kMaxManifest)};
+    if (chance(2)) {
+      version.parent = node(snapshot.model, number);
+      version.parent_version = name<VersionName>();
+    }
+    version.plain_bytes = sized(std::uint64_t{1} << 50);
+    version.time = WallTime(std::chrono::milliseconds(sized(4'000'000'000'000)));
+    version.removed = later(number);
+    snapshot.versions.push_back(std::move(version));
+    EdgeRecord edge_record{.entry = number, .edge = edge(number)};
+    if (chance(2)) edge_record.edge.from = node(snapshot.model, number);
+    edge_record.collected = later(number);
+    snapshot.edges.push_back(std::move(edge_record));
+    if (number > 1 && chance(4)) snapshot.holds.push_back({number, {between(1, number - 1), name<ModelName>(), id()}});
+    if (chance(4)) snapshot.collects.push_back({number, {pack_object_key(snapshot.model, id(), 1)}});
+    if (chance(4)) keys.insert(manifest_key(snapshot.model, digest<Sha256>()));
+  }
+  snapshot.retired.assign(keys.begin(), keys.end());
+  return snapshot;
+}
+
 }  // namespace weightfs::testing

@@ -9,6 +9,7 @@
 #include "store/format/log_entry.h"
 #include "store/format/manifest.h"
 #include "store/format/pack.h"
+#include "store/format/snapshot.h"
 
 namespace weightfs::testing {
 
@@ -65,6 +66,7 @@ class Random {
   BlockList block_list(std::size_t blocks);
   EdgePage page(std::size_t blocks, std::span<const std::uint64_t> limits);
   PackIndex index(const EdgeRef& edge);
+  Snapshot snapshot(std::size_t records);
 
  private:
   BlockFrame frame(const ListedBlock& block, std::span<const std::uint64_t> limits, BaseSegment& last,
