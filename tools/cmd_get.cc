@@ -1,6 +1,8 @@
 // weightfs get BUCKET MODEL/VERSION DEST_DIR
 #include <fmt/format.h>
 
+#include "store/base/posix.h"
+#include "tools/beside.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/session.h"
@@ -16,25 +18,50 @@ struct Options {
   bool json = false;
 };
 
+struct Got {
+  std::string name;
+  std::uint64_t plain_bytes = 0;
+  std::optional<std::uint64_t> fetched_bytes;  // not known of a daemon, which fetches for others, too
+};
+
+Result<Got> through_daemon(const Options& options, ControlClient daemon, const Progress& progress) {
+  control::Json request{
+      {"op", "get"}, {"version", percent_encode(options.version.str())}, {"dest", posix::absolute(options.dest)}};
+  control::Json answer = WFS_TRY(daemon.call(request, progress));
+  return Got{decoded(answer.value("version", std::string())), answer.value("plain_bytes", std::uint64_t{0}), {}};
+}
+
+Result<Got> get(const Options& options, const Progress& progress) {
+  auto session = Session::open(options.bucket);
+  if (session.code() == Code::kBusy) {
+    auto daemon = daemon_of_cache(options.bucket);
+    if (!daemon) return std::move(session).status();  // another command, not a mount
+    return through_daemon(options, std::move(daemon).value(), progress);
+  }
+  if (!session) return std::move(session).status();
+  Store& store = **session;
+  VersionPtr version = WFS_TRY(store.find_version(*options.version.model, options.version.version, short_call()));
+  WFS_TRY(store.get(version, options.dest, progress, long_call()));
+  return Got{version->node().model.str() + "/" + version->record().name.str(), version->record().plain_bytes,
+             store.counters()["bucket_get_bytes"]};
+}
+
 Result<int> run(const Options& options) {
   auto started = std::chrono::steady_clock::now();
-  Session session = WFS_TRY(Session::open(options.bucket));
-  VersionPtr version = WFS_TRY(session->find_version(*options.version.model, options.version.version, short_call()));
-  std::string name = version->node().model.str() + "/" + version->record().name.str();
-  ProgressBar bar("get " + printable(name));
-  Status got = session->get(version, options.dest, bar.callback(), long_call());
+  ProgressBar bar("get " + printable(options.version.str()));
+  auto result = get(options, bar.callback());
   bar.finish();
-  WFS_TRY(std::move(got));
+  Got got = WFS_TRY(std::move(result));
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  std::uint64_t fetched = session->counters()["bucket_get_bytes"];
   if (options.json) {
-    print_json({{"version", name},
-                {"plain_bytes", version->record().plain_bytes},
-                {"fetched_bytes", fetched},
+    print_json({{"version", got.name},
+                {"plain_bytes", got.plain_bytes},
+                {"fetched_bytes", got.fetched_bytes ? Json(*got.fetched_bytes) : Json(nullptr)},
                 {"seconds", seconds}});
   } else {
-    fmt::print("{} is in {}: {}, {} fetched, {}\n", printable(name), options.dest,
-               format_size(version->record().plain_bytes), format_size(fetched), format_seconds(seconds));
+    fmt::print("{} is in {}: {}{}, {}\n", printable(got.name), printable(options.dest), format_size(got.plain_bytes),
+               got.fetched_bytes ? ", " + format_size(*got.fetched_bytes) + " fetched" : std::string(),
+               format_seconds(seconds));
   }
   return kDone;
 }
@@ -44,11 +71,7 @@ Result<int> run(const Options& options) {
 Run add_get(CLI::App& app) {
   auto options = std::make_shared<Options>();
   add_bucket_args(app, &options->bucket, true);
-  add_scope(app, "MODEL/VERSION", &options->version, "Which version; VERSION may be latest")
-      ->required()
-      ->check([](const std::string& text) {
-        return text.find('/') == std::string::npos ? "name a version too: MODEL/VERSION or MODEL/latest" : "";
-      });
+  add_version_scope(app, "MODEL/VERSION", &options->version, "Which version; VERSION may be latest");
   app.add_option("DEST_DIR", options->dest,
                  "Where its files go; made when it is not there. Files that are right "
                  "already are kept, so an interrupted get goes on where it was")

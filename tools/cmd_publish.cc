@@ -1,4 +1,6 @@
 // weightfs publish SRC_DIR BUCKET MODEL/VERSION
+#include "store/base/posix.h"
+#include "tools/beside.h"
 #include "tools/output.h"
 #include "tools/progress.h"
 #include "tools/session.h"
@@ -14,10 +16,29 @@ struct Options {
   bool json = false;
 };
 
+Result<PublishResult> through_daemon(const Options& options, ControlClient daemon, const Progress& progress) {
+  control::Json request{{"op", "publish"},
+                        {"source", posix::absolute(options.source)},
+                        {"version", percent_encode(options.version->str())},
+                        {"no_parent", options.parent.none}};
+  if (options.parent.named) request["parent"] = percent_encode(options.parent.named->str());
+  return publish_result(WFS_TRY(daemon.call(request, progress)));
+}
+
+Result<PublishResult> publish(const Options& options, const Progress& progress) {
+  auto session = Session::open(options.bucket);
+  if (session) {
+    return (*session)->publish(options.source, *options.version, options.parent, progress, long_call());
+  }
+  if (session.code() != Code::kBusy) return std::move(session).status();
+  auto daemon = daemon_of_cache(options.bucket);
+  if (!daemon) return std::move(session).status();  // another command, not a mount
+  return through_daemon(options, std::move(daemon).value(), progress);
+}
+
 Result<int> run(const Options& options) {
-  Session session = WFS_TRY(Session::open(options.bucket));
   ProgressBar bar("publish " + printable(options.version->str()));
-  auto published = session->publish(options.source, *options.version, options.parent, bar.callback(), long_call());
+  auto published = publish(options, bar.callback());
   bar.finish();
   PublishResult result = WFS_TRY(std::move(published));
   if (options.json) {

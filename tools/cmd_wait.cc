@@ -1,8 +1,10 @@
 // weightfs wait BUCKET_OR_DIR MODEL[/VERSION]
 #include <fmt/format.h>
 
+#include "fs/mount_table.h"
+#include "store/base/posix.h"
+#include "tools/beside.h"
 #include "tools/interrupt.h"
-#include "tools/mounts.h"
 #include "tools/output.h"
 #include "tools/session.h"
 #include "tools/units.h"
@@ -36,8 +38,10 @@ Result<std::optional<std::string>> look_in_log(Store& store, const Options& opti
   }
   if (found == nullptr) return std::optional<std::string>();
   if (options.newer_than) {
-    const VersionRecord* known = (*state)->live(*options.newer_than);
-    if (known != nullptr && known->number >= found->number) return std::optional<std::string>();
+    // It may have been removed meanwhile; while the log remembers it, its number still counts.
+    for (const auto& [number, version] : (*state)->versions) {
+      if (version.name == *options.newer_than && number >= found->number) return std::optional<std::string>();
+    }
   }
   return std::optional(found->name.str());
 }
@@ -83,6 +87,12 @@ Result<int> wait(const Options& options, const Look& look) {
     Duration pause = options.timeout.count() >= 0 ? std::min(options.poll, options.timeout - waited) : options.poll;
     Clock::system().sleep_for(pause);
   }
+}
+
+// Does not touch the filesystem there, which may hang.
+bool is_mount(const std::string& path) {
+  auto mount = mount_of(posix::absolute(path));
+  return mount && mount->second.empty();
 }
 
 Result<int> run(const Options& options) {

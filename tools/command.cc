@@ -20,6 +20,18 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, T* to, const std
   return option->type_name(type);
 }
 
+constexpr const char* kNeedsVersion = "name a version too: MODEL/VERSION or MODEL/latest";
+
+Result<Scope> parse_scope(const std::string& text) {
+  Scope scope;
+  auto slash = text.find('/');
+  scope.model = WFS_TRY(ModelName::parse(text.substr(0, slash)));
+  if (slash == std::string::npos) return scope;
+  scope.version = text.substr(slash + 1);
+  if (scope.version != "latest") WFS_TRY(VersionName::parse(scope.version));
+  return scope;
+}
+
 }  // namespace
 
 CLI::Option* add_size(CLI::App& app, const std::string& name, std::uint64_t* to, const std::string& help) {
@@ -40,14 +52,19 @@ CLI::Option* add_version(CLI::App& app, const std::string& name, std::optional<V
 }
 
 CLI::Option* add_scope(CLI::App& app, const std::string& name, Scope* to, const std::string& help) {
-  return add_parsed(app, name, to, help, "", [](const std::string& text) -> Result<Scope> {
-    Scope scope;
-    auto slash = text.find('/');
-    scope.model = WFS_TRY(ModelName::parse(text.substr(0, slash)));
-    if (slash == std::string::npos) return scope;
-    scope.version = text.substr(slash + 1);
-    if (scope.version != "latest") WFS_TRY(VersionName::parse(scope.version));
-    return scope;
+  return add_parsed(app, name, to, help, "", parse_scope);
+}
+
+Scope parse_version_scope(const std::string& option, const std::string& text) {
+  auto scope = parse_scope(text);
+  if (!scope) throw CLI::ValidationError(option, scope.status().message());
+  if (scope->version.empty()) throw CLI::ValidationError(option, kNeedsVersion);
+  return std::move(scope).value();
+}
+
+void add_version_scope(CLI::App& app, const std::string& name, Scope* to, const std::string& help) {
+  add_scope(app, name, to, help)->required()->check([](const std::string& text) {
+    return text.find('/') == std::string::npos ? kNeedsVersion : "";
   });
 }
 

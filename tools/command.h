@@ -65,6 +65,10 @@ struct Scope {
   std::string str() const { return version.empty() ? model->str() : model->str() + "/" + version; }
 };
 CLI::Option* add_scope(CLI::App& app, const std::string& name, Scope* to, const std::string& help);
+// MODEL/VERSION or MODEL/latest, required.
+void add_version_scope(CLI::App& app, const std::string& name, Scope* to, const std::string& help);
+// The same for options that may be repeated. Throws CLI::ValidationError, which is wrong usage.
+Scope parse_version_scope(const std::string& option, const std::string& text);
 CLI::Option* add_json(CLI::App& app, bool* to);
 
 // Examples below the help: pairs of a command line and what it does.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/rotating_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@
 
 namespace weightfs::tools {
 namespace {
+
+constexpr const char* kPattern = "%Y-%m-%dT%H:%M:%S.%e %^%-5l%$ %v";
 
 // True when standard error is the journal's socket: JOURNAL_STREAM is "device:inode" of it.
 bool logs_to_journal() {
@@ -47,9 +50,27 @@ void set_up_log(const std::string& level) {
     formatter->add_flag<Priority>('*').set_pattern("%*%v");
     logger->set_formatter(std::move(formatter));
   } else {
-    logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%-5l%$ %v");
+    logger->set_pattern(kPattern);
   }
   logger->set_level(level == "error" ? spdlog::level::err : spdlog::level::from_str(level));
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+void log_to_file(const std::string& path) {
+  constexpr std::size_t kMost = 4 << 20;
+  auto level = spdlog::default_logger()->level();
+  std::shared_ptr<spdlog::logger> logger;
+  try {
+    logger = std::make_shared<spdlog::logger>("weightfs",
+                                              std::make_shared<spdlog::sinks::rotating_file_sink_mt>(path, kMost, 1));
+  } catch (const spdlog::spdlog_ex& error) {
+    spdlog::warn("no log file: {}", error.what());  // a full disk is no reason not to mount
+    return;
+  }
+  logger->set_pattern(kPattern);
+  // A daemon nobody looks at tells what it did: level info, unless more or less was asked for.
+  logger->set_level(level == spdlog::level::warn ? spdlog::level::info : level);
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
 }

@@ -17,11 +17,24 @@ namespace {
 
 // In the order of a day's work, as --help shows them.
 constexpr std::array kCommands = {
+    Command{"mount", "Show a bucket as a directory", add_mount},
+    Command{"umount", "End a mount; drafts are published or kept", add_umount},
+    Command{"commit", "Make a draft in a mount a version now", add_commit},
     Command{"publish", "Publish a directory as a version, without a mount", add_publish},
     Command{"get", "Write a version into a directory, byte-exact", add_get},
     Command{"wait", "Wait until a version is there", add_wait},
     Command{"ls", "List models, or the versions of one", add_ls},
     Command{"log", "Show the history of a model: parents, sizes, what changed", add_log},
+    Command{"diff", "Compare two versions tensor by tensor", add_diff},
+    Command{"verify", "Check that everything in a bucket is there and sound", add_verify},
+    Command{"rm", "Remove a version", add_rm},
+    Command{"gc", "Delete what no version needs", add_gc},
+    Command{"compact", "Shorten how versions are rebuilt", add_compact},
+    Command{"status", "Show mounts, caches and drafts", add_status},
+    Command{"stats", "Show the counters of a mount", add_stats},
+    Command{"warm", "Fetch versions into the cache of their mount", add_warm},
+    Command{"pin", "Keep a version in the cache", add_pin},
+    Command{"unpin", "Let a version be evicted again", add_unpin},
     Command{"completion", "", add_completion},
 };
 
@@ -29,6 +42,19 @@ constexpr const char* kAbout =
     "weightfs: versioned model weights as a filesystem. A bucket keeps checkpoints as a base and small deltas; a "
     "mount\n"
     "shows each version as an ordinary directory of byte-exact files.";
+
+// Of a command that ran: its exit code, and the line for what went wrong.
+int finish(const char* command, Result<int> result) {
+  Status written = flush_output();
+  if (result && !written) result = written;
+  if (result) return *result;
+  if (result.code() == Code::kInterrupted && interrupted()) {
+    print_error(command, Status(Code::kInterrupted, "interrupted; nothing half done is visible"));
+    return kInterruptedExit;
+  }
+  print_error(command, result.status());
+  return kFailed;
+}
 
 int run(int argc, char** argv) {
   CLI::App app(kAbout, "weightfs");
@@ -63,21 +89,11 @@ int run(int argc, char** argv) {
   });
   try {
     app.parse(argc, argv);
+    set_up_log(level);
+    return finish(chosen->name, chosen_run());
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kDone : kWrongUsage;
   }
-
-  set_up_log(level);
-  Result<int> result = chosen_run();
-  Status written = flush_output();
-  if (result && !written) result = written;
-  if (result) return *result;
-  if (result.code() == Code::kInterrupted && interrupted()) {
-    print_error(chosen->name, Status(Code::kInterrupted, "interrupted; nothing half done is visible"));
-    return kInterruptedExit;
-  }
-  print_error(chosen->name, result.status());
-  return kFailed;
 }
 
 }  // namespace

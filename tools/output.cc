@@ -79,9 +79,13 @@ std::string printable(std::string_view name) {
   return out;
 }
 
-void print_error(std::string_view command, const Status& status) {
+std::string error_line(std::string_view command, const Status& status) {
   std::string text = printable(one_line(status.message()));
-  fmt::print(stderr, "weightfs{}{}: {}{}\n", command.empty() ? "" : " ", command, text, remedy(status));
+  return fmt::format("weightfs{}{}: {}{}", command.empty() ? "" : " ", command, text, remedy(status));
+}
+
+void print_error(std::string_view command, const Status& status) {
+  fmt::print(stderr, "{}\n", error_line(command, status));
 }
 
 Json publish_facts(const PublishResult& result) {

@@ -21,6 +21,7 @@ void print_table(const std::vector<std::vector<std::string>>& rows);
 std::string printable(std::string_view name);
 
 // "weightfs publish: …; what to do" on standard error: always one line.
+std::string error_line(std::string_view command, const Status& status);
 void print_error(std::string_view command, const Status& status);
 
 Json publish_facts(const PublishResult& result);

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <stdlib.h>
 
+#include "store/base/digest.h"
 #include "store/base/posix.h"
 #include "tools/interrupt.h"
 
@@ -42,9 +42,11 @@ Session::TemporaryDir::~TemporaryDir() {
   if (!removed) spdlog::warn("{}; remove it by hand", removed.message());
 }
 
-Result<std::unique_ptr<Store>> Session::open_store(const BucketArgs& args, const std::string& cache_dir) {
+Result<std::unique_ptr<Store>> Session::open_store(const BucketArgs& args, const std::string& cache_dir,
+                                                   std::uint64_t cache_size) {
   StoreOptions options = store_options(args);
   options.cache_dir = cache_dir;
+  options.cache_size = cache_size;
   return Store::open(std::move(options));
 }
 
@@ -59,13 +61,14 @@ Result<Session> Session::open_beside_mount(const BucketArgs& args) {
   return open_without_cache(args);
 }
 
-Result<Session> Session::open_without_cache(const BucketArgs& args) {
-  const char* tmp = ::getenv("TMPDIR");
-  std::string pattern = fmt::format("{}/weightfs-XXXXXX", tmp != nullptr && *tmp != '\0' ? tmp : "/tmp");
-  if (::mkdtemp(pattern.data()) == nullptr) return from_errno(errno, "make a directory " + pattern);
-  auto dir = std::make_unique<TemporaryDir>(TemporaryDir{pattern});
-  auto store = WFS_TRY(open_store(args, pattern));
-  return Session(std::move(dir), std::move(store));
+Result<Session> Session::open_without_cache(const BucketArgs& args, std::uint64_t cache_size) {
+  std::string beside = cache_dir_of(args);
+  WFS_TRY(posix::make_dirs(beside.substr(0, beside.rfind('/'))));
+  std::string dir = beside + ".tmp-" + random_id();
+  WFS_TRY(posix::mkdir(dir));
+  auto temporary = std::make_unique<TemporaryDir>(TemporaryDir{dir});
+  auto store = WFS_TRY(open_store(args, dir, cache_size));
+  return Session(std::move(temporary), std::move(store));
 }
 
 CallOptions long_call() { return {.deadline = std::chrono::hours(24 * 30), .cancel = interrupt_token()}; }

@@ -33,7 +33,8 @@ class Session {
   // place, removed at the end.
   static Result<Session> open_beside_mount(const BucketArgs& args);
   // A store that has nothing cached, so that all it reads comes from the bucket.
-  static Result<Session> open_without_cache(const BucketArgs& args);
+  // It lies beside the cache, of at most `cache_size` bytes (0: no limit), and is removed at the end.
+  static Result<Session> open_without_cache(const BucketArgs& args, std::uint64_t cache_size = 0);
 
   Store& operator*() const { return *store_; }
   Store* operator->() const { return store_.get(); }
@@ -45,7 +46,8 @@ class Session {
   };
   Session(std::unique_ptr<TemporaryDir> dir, std::unique_ptr<Store> store)
       : dir_(std::move(dir)), store_(std::move(store)) {}
-  static Result<std::unique_ptr<Store>> open_store(const BucketArgs& args, const std::string& cache_dir);
+  static Result<std::unique_ptr<Store>> open_store(const BucketArgs& args, const std::string& cache_dir,
+                                                   std::uint64_t cache_size = 0);
 
   std::unique_ptr<TemporaryDir> dir_;  // may be null; goes after the store
   std::unique_ptr<Store> store_;
