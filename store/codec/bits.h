@@ -86,7 +86,12 @@ class BitReader {
     return take(bits);
   }
   std::uint64_t get_rice(int k, int escape_bits) {
-    int zeros = std::countr_zero(peek() | 1ULL << 40);
+    auto word = peek();
+    int zeros = std::countr_zero(word | 1ULL << 40);
+    if (zeros < kRiceLimit && k <= 32) [[likely]] {
+      advance(zeros + 1 + k);
+      return static_cast<std::uint64_t>(zeros) << k | (word >> (zeros + 1) & low_mask(k));
+    }
     if (zeros > kRiceLimit) {
       fail();
       return 0;
@@ -94,6 +99,10 @@ class BitReader {
     advance(zeros + 1);
     if (zeros == kRiceLimit) return get(escape_bits);
     return static_cast<std::uint64_t>(zeros) << k | get(k);
+  }
+  void fail() {
+    failed_ = true;
+    bit_ = end_;
   }
   bool failed() const { return failed_; }
   // Nothing left but the zeros that fill the last byte.
@@ -118,11 +127,6 @@ class BitReader {
     bit_ += static_cast<std::size_t>(bits);
     if (bit_ > end_) fail();
   }
-  void fail() {
-    failed_ = true;
-    bit_ = end_;
-  }
-
   const std::byte* at_ = nullptr;
   std::size_t bit_ = 0;
   std::size_t end_ = 0;

@@ -10,31 +10,46 @@
 namespace weightfs::codec {
 namespace {
 
-// Elements that a sample takes side by side, and how many it takes of a block at most.
+// What a sample takes of a block: runs of neighbours, evenly spread.
 constexpr std::size_t kSampleRun = 64;
-constexpr std::size_t kSampleElements = 16384;
+constexpr std::size_t kSampleElements = 8192;
+// What a trial encodes of a block: that many pieces of that many bytes.
+constexpr std::size_t kTrialPieces = 8;
+constexpr std::size_t kTrialBytes = 6144;
+// A trial's sizes are taken for exact within this; what is closer to the best is encoded to see.
+constexpr double kTrialError = 1.06;
+// Sparse frames below this share of the block, and not longer than planned, need no comparison.
+constexpr double kSurelySparse = 0.08;
 
 template <typename E>
 void sample(ByteSpan base, ByteSpan target, KeyStatistics& out) {
   using Raw = typename E::Raw;
   out.elements = base.size() / sizeof(Raw);
+  std::array<std::uint32_t, 256> odd{};
   auto runs = (out.elements + kSampleRun - 1) / kSampleRun;
   auto step = std::max<std::size_t>(1, runs / (kSampleElements / kSampleRun));
   for (std::size_t run = 0; run < runs; run += step) {
     auto end = std::min(out.elements, (run + 1) * kSampleRun);
-    for (auto i = run * kSampleRun; i < end; ++i) {
+    out.sampled += end - run * kSampleRun;
+    auto i = run * kSampleRun;
+    // Neighbours often have one key: two tables, so that a count need not wait for the one before.
+    for (; i + 1 < end; i += 2) {
+      ++out.count[E::key(load_element<Raw>(base.data(), i))];
+      ++odd[E::key(load_element<Raw>(base.data(), i + 1))];
+    }
+    if (i < end) ++out.count[E::key(load_element<Raw>(base.data(), i))];
+    for (i = run * kSampleRun; i < end; ++i) {
       auto from = load_element<Raw>(base.data(), i), to = load_element<Raw>(target.data(), i);
-      auto key = E::key(from);
-      ++out.count[key];
-      ++out.sampled;
       if (from == to) continue;
+      auto key = E::key(from);
       auto d = static_cast<Raw>(to - from);
       auto magnitude = static_cast<Raw>((d >> (E::kBits - 1) != 0 ? static_cast<Raw>(-d) : d) - 1);
       ++out.changed[key];
       out.beyond_one[key] += magnitude > 0;
-      out.distance[key] += std::min(static_cast<double>(magnitude), static_cast<double>(1 << 20));
+      out.distance[key] += static_cast<double>(magnitude);
     }
   }
+  for (std::size_t key = 0; key < odd.size(); ++key) out.count[key] += odd[key];
 }
 
 bool all_zero(ByteSpan bytes) {
@@ -54,22 +69,123 @@ std::uint64_t count_changed(ElementType type, ByteSpan base, ByteSpan target) {
 }
 
 std::optional<std::size_t> planes_as(Scratch::Impl& scratch, PlaneKind kind, ElementType type, ByteSpan base,
-                                     ByteSpan target, MutableByteSpan frame, const EncodeOptions& options) {
+                                     ByteSpan target, MutableByteSpan frame) {
   auto planes = scratch.planes.first(target.size());
   split_planes(kind, type, base, target, planes);
-  return write_planes(type, planes, options.zstd_level, scratch.zstd, frame);
+  return write_planes(type, planes, ZstdCodec::kEntropy, scratch.zstd, frame);
 }
 
-std::optional<std::size_t> sparse_as(Scratch::Impl& scratch, ElementType type, ByteSpan base, ByteSpan target,
-                                     std::size_t limit, MutableByteSpan frame) {
+struct Sparse {
+  std::optional<std::size_t> size;
+  double planned = 0;  // bytes
+  std::uint64_t changed = 0;
+};
+
+Sparse encode_sparse(Scratch::Impl& scratch, ElementType type, ByteSpan base, ByteSpan target, std::size_t limit,
+                     MutableByteSpan frame) {
+  Sparse result;
   KeyStatistics statistics;
   sample_keys(type, base, target, statistics);
-  double bits = 0;
-  auto plan = plan_classes(statistics, bits);
-  auto tail = target.last(target.size() % width(type));
-  collect_sparse_scalar(type, plan, base, target, scratch.encoder);
-  return write_sparse(type, plan, tail, scratch.encoder, limit, frame.data());
+  auto plan = plan_classes(statistics, result.planned);
+  result.planned /= 8;
+  collect_sparse(type, plan, base, target, scratch.encoder);
+  for (int c = 0; c < plan.classes; ++c) result.changed += scratch.encoder.events[c].size;
+  result.size =
+      write_sparse(type, plan, target.last(target.size() % width(type)), scratch.encoder, limit, frame.data());
+  return result;
 }
+
+// Frames of candidates, the shortest of them in `frame`.
+class Contest {
+ public:
+  Contest(Scratch::Impl& scratch, ElementType type, ByteSpan base, ByteSpan target, MutableByteSpan frame,
+          const EncodeOptions& options)
+      : scratch_(scratch), type_(type), base_(base), target_(target), frame_(frame), options_(options) {}
+
+  Encoded run() {
+    if (encode_as(scratch_, CodecId::kSame, type_, base_, target_, frame_, options_)) return {CodecId::kSame, 0, 0};
+    bool same_length = base_.size() == target_.size();
+    if (all_zero(target_)) {
+      return {CodecId::kZero, 0, same_length ? count_changed(type_, base_, target_) : 0};
+    }
+    if (same_length && target_.size() >= width(type_)) {
+      auto sparse = encode_sparse(scratch_, type_, base_, target_, target_.size() - 1, frame_);
+      best_.changed_elements = sparse.changed;
+      if (sparse.size) {
+        best_.codec = CodecId::kSparse;
+        best_.frame_length = *sparse.size;
+        auto length = static_cast<double>(*sparse.size);
+        if (length < kSurelySparse * static_cast<double>(target_.size()) && length < 1.3 * sparse.planned + 64) {
+          return best_;
+        }
+      }
+    }
+    if (best_.codec == CodecId::kRaw) best_.frame_length = target_.size() + 1;  // nothing yet
+    others();
+    if (best_.frame_length > target_.size()) take(CodecId::kRaw);
+    return best_;
+  }
+
+ private:
+  void take(CodecId codec) {
+    auto other = scratch_.frame.first(kMaxFrame);
+    auto size = encode_as(scratch_, codec, type_, base_, target_, other, options_);
+    if (!size || *size >= best_.frame_length) return;
+    best_.codec = codec;
+    best_.frame_length = *size;
+    std::copy_n(other.begin(), *size, frame_.begin());
+  }
+
+  // All but the sparse codec: by trials on a part of the block if it is long.
+  void others() {
+    bool same_length = base_.size() == target_.size();
+    std::array<CodecId, 5> candidates;
+    std::size_t count = 0;
+    candidates[count++] = CodecId::kZstd;
+    if (type_ != ElementType::kBytes) candidates[count++] = CodecId::kPlanes;
+    if (same_length) {
+      candidates[count++] = CodecId::kDenseXor;
+      candidates[count++] = CodecId::kDenseDistance;
+    }
+    // What is no tensor may have moved.
+    if (type_ == ElementType::kBytes && !base_.empty()) take(CodecId::kZstdPatch);
+    auto span = std::span(candidates).first(count);
+    if (target_.size() <= 2 * kTrialPieces * kTrialBytes) {
+      for (auto codec : span) take(codec);
+      return;
+    }
+    std::array<double, 5> trials;
+    for (std::size_t i = 0; i < count; ++i) trials[i] = trial(span[i]);
+    auto best = *std::min_element(trials.begin(), trials.begin() + static_cast<std::ptrdiff_t>(count));
+    auto bound = std::min(best, static_cast<double>(best_.frame_length)) * kTrialError;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (trials[i] <= bound) take(span[i]);
+    }
+  }
+
+  // About the size of the block's frame, from some of its pieces.
+  double trial(CodecId codec) {
+    auto piece = kTrialBytes, stride = target_.size() / kTrialPieces / 8 * 8;
+    auto from = scratch_.trial_base.first(kTrialPieces * piece), to = scratch_.trial_target.first(kTrialPieces * piece);
+    for (std::size_t i = 0; i < kTrialPieces; ++i) {
+      std::copy_n(target_.begin() + static_cast<std::ptrdiff_t>(i * stride), piece,
+                  to.begin() + static_cast<std::ptrdiff_t>(i * piece));
+      if (!needs_base(codec)) continue;
+      std::copy_n(base_.begin() + static_cast<std::ptrdiff_t>(i * stride), piece,
+                  from.begin() + static_cast<std::ptrdiff_t>(i * piece));
+    }
+    auto size = encode_as(scratch_, codec, type_, from, to, scratch_.frame.first(kMaxFrame), options_);
+    if (!size) return 1e30;
+    return static_cast<double>(*size) * static_cast<double>(target_.size()) / static_cast<double>(to.size());
+  }
+
+  Scratch::Impl& scratch_;
+  ElementType type_;
+  ByteSpan base_, target_;
+  MutableByteSpan frame_;
+  const EncodeOptions& options_;
+  Encoded best_;
+};
 
 }  // namespace
 
@@ -95,41 +211,22 @@ std::optional<std::size_t> encode_as(Scratch::Impl& scratch, CodecId codec, Elem
     case CodecId::kZstdPatch:
       return scratch.zstd.compress(target, base, options.zstd_level, frame);
     case CodecId::kPlanes:
-      return planes_as(scratch, PlaneKind::kFull, type, base, target, frame, options);
+      return planes_as(scratch, PlaneKind::kFull, type, base, target, frame);
     case CodecId::kDenseXor:
     case CodecId::kDenseDistance:
       if (!same_length) return std::nullopt;
       return planes_as(scratch, codec == CodecId::kDenseXor ? PlaneKind::kXor : PlaneKind::kDistance, type, base,
-                       target, frame, options);
+                       target, frame);
     case CodecId::kSparse:
       if (!same_length) return std::nullopt;
-      return sparse_as(scratch, type, base, target, kMaxFrame - kBitSlack, frame);
+      return encode_sparse(scratch, type, base, target, kMaxFrame - kBitSlack, frame).size;
   }
   return std::nullopt;
 }
 
 Encoded choose_and_encode(Scratch::Impl& scratch, ElementType type, ByteSpan base, ByteSpan target,
                           MutableByteSpan frame, const EncodeOptions& options) {
-  bool same_length = base.size() == target.size();
-  if (encode_as(scratch, CodecId::kSame, type, base, target, frame, options)) return {.codec = CodecId::kSame};
-  Encoded best{.codec = CodecId::kRaw, .frame_length = target.size() + 1};
-  if (same_length) best.changed_elements = count_changed(type, base, target);
-  auto consider = [&](CodecId codec) {
-    auto other = scratch.frame.first(kMaxFrame);
-    auto size = encode_as(scratch, codec, type, base, target, other, options);
-    if (!size || *size >= best.frame_length) return;
-    best.codec = codec;
-    best.frame_length = *size;
-    std::copy_n(other.begin(), *size, frame.begin());
-  };
-  consider(CodecId::kZero);
-  if (best.frame_length == 0) return best;
-  for (auto codec : {CodecId::kRaw, CodecId::kZstd, CodecId::kPlanes, CodecId::kSparse, CodecId::kDenseXor,
-                     CodecId::kDenseDistance}) {
-    consider(codec);
-  }
-  if (!base.empty() && type == ElementType::kBytes) consider(CodecId::kZstdPatch);
-  return best;
+  return Contest(scratch, type, base, target, frame, options).run();
 }
 
 }  // namespace weightfs::codec

@@ -21,7 +21,7 @@ Status decode_sparse(Scratch::Impl& scratch, ElementType type, ByteSpan frame, B
   std::copy(frame.begin(), frame.end(), padded.begin());
   WFS_TRY(parse_sparse(type, padded.first(frame.size()), out.size(), scratch.sparse));
   auto elements = out.size() / width(type);
-  WFS_TRY(decode_sparse_scalar(type, scratch.sparse, base.data(), out.data(), elements));
+  WFS_TRY(decode_sparse(type, scratch.sparse, scratch.decoding, base.data(), out.data(), elements));
   std::copy(scratch.sparse.tail.begin(), scratch.sparse.tail.end(), out.end() - scratch.sparse.tail.size());
   return Status::ok();
 }

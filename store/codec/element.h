@@ -30,6 +30,11 @@ struct Element {
                                        kType == ElementType::kF32 || kType == ElementType::kF8E4M3 ||
                                        kType == ElementType::kF8E5M2 || kType == ElementType::kF64;
 
+  static constexpr int kKeys = !kHasExponent                                                 ? 1
+                               : kType == ElementType::kF8E4M3                               ? 16
+                               : kType == ElementType::kF16 || kType == ElementType::kF8E5M2 ? 32
+                                                                                             : 256;
+
   static constexpr std::uint8_t key(Raw raw) {
     switch (kType) {
       case ElementType::kBf16:
@@ -77,6 +82,10 @@ decltype(auto) visit_element(ElementType type, F&& f) {
       break;
   }
   return f(Element<ElementType::kBytes>{});
+}
+
+inline int keys(ElementType type) {
+  return visit_element(type, [](auto element) { return decltype(element)::kKeys; });
 }
 
 // Elements in a block's bytes: unaligned, little-endian.

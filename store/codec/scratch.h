@@ -25,9 +25,11 @@ class LazyBuffer {
 
 struct Scratch::Impl {
   ZstdCodec zstd;
-  LazyBuffer<kMaxFrame + kBitSlack> frame;  // decoding: a padded copy; encoding: the candidate being tried
-  LazyBuffer<kMaxBlock> planes;             // byte planes
-  SparseFrame sparse;                       // decoding
+  LazyBuffer<kMaxFrame + kBitSlack> frame;         // decoding: a padded copy; encoding: the candidate being tried
+  LazyBuffer<kMaxBlock> planes;                    // byte planes
+  LazyBuffer<64 * 1024> trial_base, trial_target;  // encoding: a part of a block
+  SparseFrame sparse;                              // decoding
+  DecodeWorkspace decoding;
   SparseEncoder encoder;
 };
 

@@ -17,33 +17,37 @@ namespace weightfs::codec {
 
 inline constexpr int kMaxClasses = 8;
 inline constexpr int kMaxGapBits = 20;  // largest Rice parameter of gaps: a block has at most 2^20 elements
+inline constexpr int kMaxUniformBits = 20;
 inline constexpr int kGapEscapeBits = 32;
 
 enum class ClassMode : std::uint8_t {
   kSilent = 0,      // no element changed; no streams
   kUnit = 1,        // all changed by one ULP
   kExceptions = 2,  // by one ULP but for the listed ones
-  kValued = 3,      // every change carries its distance
+  kUniform = 3,     // every change carries its distance, with one Rice parameter
+  kKeyed = 4,       // every change carries its distance, with a Rice parameter by its base's key
 };
 
 // One class of a frame, parsed and bounded: the events are as many as the unary stream has ones, the last is the
 // sentinel; the fixed fields fit the frame.
 struct ClassStreams {
   ClassMode mode = ClassMode::kSilent;
-  int gap_bits = 0;          // k of the gaps; a field has k + 1 bits: the gap's remainder << 1 | sign
+  int gap_bits = 0;          // k of the gaps
+  int field_bits = 0;        // from the lowest: sign, the gap's remainder, kUniform: the remainder of |d| - 1
   std::uint32_t events = 0;  // with the sentinel
   ByteSpan unary;
   ByteSpan fields;
-  BitReader values;              // kValued: |d| - 1; kExceptions: gap in events, |d| - 2
+  ByteSpan quotients;            // kUniform: of |d| - 1, as many ones as events without the sentinel
+  BitReader values;              // kUniform: escapes; kKeyed: |d| - 1; kExceptions: gap in events, |d| - 2
   std::uint32_t exceptions = 0;  // kExceptions
   int exception_gap_bits = 0;    // kExceptions
-  int value_bits = 0;            // kExceptions: k of |d| - 2
-  int value_key = 0;             // kValued: k of |d| - 1 is value_key - key(base), within 0 and the type's bits - 1
+  int value_bits = 0;            // kUniform: k of |d| - 1; kExceptions: k of |d| - 2
+  int value_key = 0;             // kKeyed: k of |d| - 1 is value_key - key(base), within 0 and the type's bits - 1
 };
 
 struct SparseFrame {
   int classes = 0;
-  std::array<std::uint8_t, kMaxClasses> first_key{};  // class c holds keys first_key[c] to first_key[c + 1] - 1
+  std::array<std::uint8_t, kMaxClasses> first_key{};  // class c holds keys first_key[c] up to first_key[c + 1]
   std::array<ClassStreams, kMaxClasses> streams;
   ByteSpan tail;  // the block's bytes after its last whole element
 };
@@ -55,17 +59,43 @@ inline int value_parameter(int value_key, int key, int bits) {
   return value_key <= key ? 0 : value_key - key < bits ? value_key - key : bits - 1;
 }
 
+// kUniform: |d| - 1 where the quotient says that it is written out.
+inline std::uint64_t escaped(ClassStreams& streams, std::uint64_t quotient, int bits) {
+  if (quotient > kRiceLimit) streams.values.fail();
+  return streams.values.get(bits);
+}
+
 // Decodes all whole elements of a block; `base` may be `out`.
 // kCorrupt: a class does not end at its sentinel (also: this is not the base it was made for), or a stream does not end
 // where it should.
 Status decode_sparse_scalar(ElementType type, SparseFrame& frame, const std::byte* base, std::byte* out,
                             std::size_t elements);
 
+// Its fast twins give the same bytes, or an error, too.
+struct DecodeWorkspace {
+  std::array<std::vector<std::uint64_t>, kMaxClasses> queues;
+};
+#if defined(__x86_64__)
+Status decode_sparse_avx2(ElementType type, SparseFrame& frame, DecodeWorkspace& workspace, const std::byte* base,
+                          std::byte* out, std::size_t elements);
+Status decode_sparse_avx2_pdep(ElementType type, SparseFrame& frame, DecodeWorkspace& workspace, const std::byte* base,
+                               std::byte* out, std::size_t elements);
+Status decode_sparse_avx512(ElementType type, SparseFrame& frame, DecodeWorkspace& workspace, const std::byte* base,
+                            std::byte* out, std::size_t elements);
+#endif
+// By the level of dispatch.h.
+Status decode_sparse(ElementType type, SparseFrame& frame, DecodeWorkspace& workspace, const std::byte* base,
+                     std::byte* out, std::size_t elements);
+
+// For countdowns of events: none comes, and the least that is left of it at a block's end.
+inline constexpr std::uint64_t kNever = ~0ULL;
+inline constexpr std::uint64_t kLongAgo = 1ULL << 62;
+
 // How to cut keys into classes.
 struct SparsePlan {
   int classes = 1;
   std::array<std::uint8_t, kMaxClasses> first_key{};
-  std::array<bool, kMaxClasses> valued{};  // otherwise unit with exceptions
+  std::array<bool, kMaxClasses> valued{};  // otherwise unit, with exceptions
 };
 
 // What a sample of the block's elements tells, per key.
@@ -111,6 +141,13 @@ struct SparseEncoder {
 // Collects the changed elements by `plan`. REQUIRES: equal lengths
 void collect_sparse_scalar(ElementType type, const SparsePlan& plan, ByteSpan base, ByteSpan target,
                            SparseEncoder& encoder);
+// Its fast twin collects the same. (One in AVX-512 was no faster.)
+#if defined(__x86_64__)
+void collect_sparse_avx2(ElementType type, const SparsePlan& plan, ByteSpan base, ByteSpan target,
+                         SparseEncoder& encoder);
+#endif
+// By the level of dispatch.h.
+void collect_sparse(ElementType type, const SparsePlan& plan, ByteSpan base, ByteSpan target, SparseEncoder& encoder);
 
 // Writes what was collected as a frame. Nothing when it is longer than `limit` bytes.
 //   REQUIRES: frame has limit + kBitSlack bytes

@@ -1,21 +1,18 @@
 // The reference decoder: one pass over the elements, a countdown per class. Its fast twins must agree with it on every
 // input, also on which frames are corrupt.
+#include "store/codec/dispatch.h"
 #include "store/codec/element.h"
 #include "store/codec/sparse.h"
 
 namespace weightfs::codec {
 namespace {
 
-// More events than any block has, with all that a frame can say subtracted.
-constexpr std::uint64_t kNever = ~0ULL;
-constexpr std::uint64_t kLongAgo = 1ULL << 62;
-
 // Where one class is in its streams.
 struct ClassCursor {
   std::uint64_t countdown = kNever;  // elements of the class before the next event
   std::uint32_t left = 0;            // events not yet read, with the sentinel
-  std::uint64_t sign = 0;            // of the next event
-  BitReader unary, fields;
+  std::uint64_t field = 0;           // of the next event
+  BitReader unary, fields, quotients;
   std::uint64_t next_exception = kNever;  // events before the next exception
   std::uint32_t exceptions_left = 0;
 };
@@ -39,9 +36,8 @@ void next_event(const ClassStreams& streams, ClassCursor& at) {
   }
   --at.left;
   auto quotient = read_unary(at.unary);
-  auto field = at.fields.get(streams.gap_bits + 1);
-  at.countdown = quotient << streams.gap_bits | field >> 1;
-  at.sign = field & 1;
+  at.field = at.fields.get(streams.field_bits);
+  at.countdown = quotient << streams.gap_bits | (at.field >> 1 & low_mask(streams.gap_bits));
 }
 
 void next_exception(ClassStreams& streams, ClassCursor& at) {
@@ -55,8 +51,13 @@ void next_exception(ClassStreams& streams, ClassCursor& at) {
 
 // |d| of the event the cursor is at.
 std::uint64_t distance(ClassStreams& streams, ClassCursor& at, int key, int bits) {
-  if (streams.mode == ClassMode::kValued) {
+  if (streams.mode == ClassMode::kKeyed) {
     return streams.values.get_rice(value_parameter(streams.value_key, key, bits), bits) + 1;
+  }
+  if (streams.mode == ClassMode::kUniform) {
+    auto quotient = read_unary(at.quotients);
+    if (quotient >= kRiceLimit) return escaped(streams, quotient, bits) + 1;
+    return (quotient << streams.value_bits | at.field >> (streams.gap_bits + 1)) + 1;
   }
   if (streams.mode == ClassMode::kUnit || at.next_exception-- > 0) return 1;
   auto value = streams.values.get_rice(streams.value_bits, bits) + 2;
@@ -66,7 +67,8 @@ std::uint64_t distance(ClassStreams& streams, ClassCursor& at, int key, int bits
 
 bool ends_well(const ClassStreams& streams, const ClassCursor& at) {
   if (streams.mode == ClassMode::kSilent) return true;
-  return at.left == 0 && at.countdown == 0 && at.sign == 0 && at.fields.done() && at.exceptions_left == 0 &&
+  return at.left == 0 && at.countdown == 0 && at.field >> (streams.gap_bits + 1) == 0 && (at.field & 1) == 0 &&
+         at.fields.done() && at.exceptions_left == 0 &&
          (streams.mode != ClassMode::kExceptions || at.next_exception > kLongAgo) && streams.values.done();
 }
 
@@ -83,6 +85,7 @@ Status decode(SparseFrame& frame, const std::byte* base, std::byte* out, std::si
     cursors[c].left = streams.events;
     cursors[c].unary = BitReader(streams.unary);
     cursors[c].fields = BitReader(streams.fields);
+    cursors[c].quotients = BitReader(streams.quotients);
     cursors[c].exceptions_left = streams.exceptions;
     next_event(streams, cursors[c]);
     if (streams.mode == ClassMode::kExceptions) next_exception(streams, cursors[c]);
@@ -92,9 +95,10 @@ Status decode(SparseFrame& frame, const std::byte* base, std::byte* out, std::si
     auto c = class_of[E::key(raw)];
     auto& at = cursors[c];
     if (at.countdown-- == 0) {
+      // The sentinel is no event.
       if (at.left == 0) return {Code::kCorrupt, "sparse frame: a class ends before its base's"};
       auto away = static_cast<Raw>(distance(frame.streams[c], at, E::key(raw), E::kBits));
-      raw = static_cast<Raw>(at.sign ? raw - away : raw + away);
+      raw = static_cast<Raw>(at.field & 1 ? raw - away : raw + away);
       next_event(frame.streams[c], at);
     }
     store_element<Raw>(out, i, raw);
@@ -110,6 +114,23 @@ Status decode(SparseFrame& frame, const std::byte* base, std::byte* out, std::si
 Status decode_sparse_scalar(ElementType type, SparseFrame& frame, const std::byte* base, std::byte* out,
                             std::size_t elements) {
   return visit_element(type, [&](auto element) { return decode<decltype(element)>(frame, base, out, elements); });
+}
+
+Status decode_sparse(ElementType type, SparseFrame& frame, DecodeWorkspace& workspace, const std::byte* base,
+                     std::byte* out, std::size_t elements) {
+#if defined(__x86_64__)
+  switch (simd_level()) {
+    case SimdLevel::kAvx512:
+      return decode_sparse_avx512(type, frame, workspace, base, out, elements);
+    case SimdLevel::kAvx2Pdep:
+      return decode_sparse_avx2_pdep(type, frame, workspace, base, out, elements);
+    case SimdLevel::kAvx2:
+      return decode_sparse_avx2(type, frame, workspace, base, out, elements);
+    case SimdLevel::kScalar:
+      break;
+  }
+#endif
+  return decode_sparse_scalar(type, frame, base, out, elements);
 }
 
 }  // namespace weightfs::codec

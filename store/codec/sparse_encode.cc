@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "store/codec/dispatch.h"
 #include "store/codec/element.h"
 #include "store/codec/sparse.h"
 
@@ -68,14 +69,21 @@ int best_rice_bits(double mean, int largest) {
   return mean < 1 ? 0 : std::min(largest, static_cast<int>(std::log2(mean * 0.69) + 0.5));
 }
 
-// The value_key under which the magnitudes of a valued class are shortest.
-int best_value_key(const EventList& list, int bits) {
+// Magnitudes of a class by key.
+struct Magnitudes {
   std::array<std::uint32_t, 256> count{};
   std::array<double, 256> sum{};
-  for (std::size_t i = 0; i < list.extras; ++i) {
-    ++count[list.extra_key[i]];
-    sum[list.extra_key[i]] += static_cast<double>(list.extra_magnitude[i]);
+  explicit Magnitudes(const EventList& list) {
+    for (std::size_t i = 0; i < list.extras; ++i) {
+      ++count[list.extra_key[i]];
+      sum[list.extra_key[i]] += static_cast<double>(list.extra_magnitude[i]);
+    }
   }
+};
+
+// The value_key under which the magnitudes are about shortest.
+int best_value_key(const Magnitudes& magnitudes, int bits) {
+  const auto& [count, sum] = magnitudes;
   int lowest = 255, highest = 0;
   for (int key = 0; key < 256; ++key) {
     if (count[key] == 0) continue;
@@ -103,48 +111,88 @@ int best_value_key(const EventList& list, int bits) {
 struct ClassPlan {
   ClassMode mode = ClassMode::kSilent;
   int gap_bits = 0, value_key = 0, value_bits = 0, exception_gap_bits = 0;
-  std::uint64_t unary_bits = 0, field_bits = 0, values = 0;
+  std::uint64_t unary_bits = 0, field_bits = 0, quotients = 0, values = 0;  // bits of the streams
 
   std::uint64_t unary_bytes() const { return (unary_bits + 7) / 8; }
+  std::uint64_t quotient_bytes() const { return (quotients + 7) / 8; }
   std::uint64_t value_bytes() const { return (values + 7) / 8; }
-  std::uint64_t stream_bytes() const { return unary_bytes() + (field_bits + 7) / 8 + value_bytes(); }
+  std::uint64_t stream_bytes() const { return unary_bytes() + (field_bits + 7) / 8 + quotient_bytes() + value_bytes(); }
 };
 
-void fit_values(const EventList& list, bool valued, int bits, ClassPlan& out) {
-  if (list.extras == 0) return;
+std::uint64_t keyed_bits(const EventList& list, int value_key, int bits) {
   std::uint64_t total = 0;
-  if (valued) {
-    out.mode = ClassMode::kValued;
-    out.value_key = best_value_key(list, bits);
-    for (std::size_t i = 0; i < list.extras; ++i) {
-      total += rice_bits(list.extra_magnitude[i], value_parameter(out.value_key, list.extra_key[i], bits), bits);
-    }
-  } else {
-    out.mode = ClassMode::kExceptions;
-    auto count = static_cast<double>(list.extras);
-    double sum = 0;
-    for (std::size_t i = 0; i < list.extras; ++i) sum += static_cast<double>(list.extra_magnitude[i] - 1);
-    out.exception_gap_bits = best_rice_bits(static_cast<double>(list.size) / count - 1, kMaxGapBits);
-    out.value_bits = best_rice_bits(sum / count, bits - 1);
-    std::uint32_t after = 0;
-    for (std::size_t i = 0; i < list.extras; ++i) {
-      total += rice_bits(list.extra_event[i] - after, out.exception_gap_bits, kGapEscapeBits);
-      total += rice_bits(list.extra_magnitude[i] - 1, out.value_bits, bits);
-      after = list.extra_event[i] + 1;
-    }
+  for (std::size_t i = 0; i < list.extras; ++i) {
+    total += rice_bits(list.extra_magnitude[i], value_parameter(value_key, list.extra_key[i], bits), bits);
   }
-  out.values = total;
+  return total;
+}
+
+// Sets value_bits, quotients and values for the shortest kUniform; returns its bits.
+std::uint64_t fit_uniform(const EventList& list, const Magnitudes& magnitudes, int bits, ClassPlan& out) {
+  double sum = 0;
+  for (auto of_key : magnitudes.sum) sum += of_key;
+  int largest = std::min(kMaxUniformBits, bits - 1);
+  // Magnitudes of many keys have a long tail, which moves the mean but not the best parameter.
+  int guess = best_rice_bits(sum / static_cast<double>(list.extras), largest);
+  std::uint64_t fewest = ~0ULL;
+  for (int k = std::max(0, guess - 2); k <= std::min(largest, guess + 1); ++k) {
+    std::uint64_t quotients = 0, escapes = 0;
+    for (std::size_t i = 0; i < list.extras; ++i) {
+      auto quotient = std::min<std::uint64_t>(list.extra_magnitude[i] >> k, kRiceLimit);
+      quotients += quotient + 1;
+      escapes += quotient == kRiceLimit;
+    }
+    auto total = quotients + escapes * static_cast<unsigned>(bits) + (list.size + 1) * static_cast<unsigned>(k);
+    if (total >= fewest) continue;
+    fewest = total;
+    out.value_bits = k;
+    out.quotients = quotients;
+    out.values = escapes * static_cast<unsigned>(bits);
+  }
+  return fewest;
+}
+
+void fit_values(const EventList& list, int bits, ClassPlan& out) {
+  Magnitudes magnitudes(list);
+  auto uniform = fit_uniform(list, magnitudes, bits, out);
+  out.mode = ClassMode::kUniform;
+  auto value_key = best_value_key(magnitudes, bits);
+  auto keyed = keyed_bits(list, value_key, bits);
+  // A decoder reads kUniform several times faster.
+  if (keyed > uniform * 0.85) return;
+  out.mode = ClassMode::kKeyed;
+  out.value_key = value_key;
+  out.values = keyed;
+  out.value_bits = 0;
+  out.quotients = 0;
+}
+
+void fit_exceptions(const EventList& list, int bits, ClassPlan& out) {
+  out.mode = ClassMode::kExceptions;
+  auto count = static_cast<double>(list.extras);
+  double sum = 0;
+  for (std::size_t i = 0; i < list.extras; ++i) sum += static_cast<double>(list.extra_magnitude[i] - 1);
+  out.exception_gap_bits = best_rice_bits(static_cast<double>(list.size) / count - 1, kMaxGapBits);
+  out.value_bits = best_rice_bits(sum / count, bits - 1);
+  std::uint32_t after = 0;
+  for (std::size_t i = 0; i < list.extras; ++i) {
+    out.values += rice_bits(list.extra_event[i] - after, out.exception_gap_bits, kGapEscapeBits);
+    out.values += rice_bits(list.extra_magnitude[i] - 1, out.value_bits, bits);
+    after = list.extra_event[i] + 1;
+  }
 }
 
 ClassPlan fit(const EventList& list, bool valued, std::uint32_t population, std::uint32_t trailing, int bits) {
   ClassPlan out;
   if (list.size == 0) return out;
   out.mode = ClassMode::kUnit;
-  bool all_one = valued && std::all_of(list.extra_magnitude.get(), list.extra_magnitude.get() + list.extras,
-                                       [](std::uint64_t magnitude) { return magnitude == 0; });
-  if (!all_one) fit_values(list, valued, bits, out);
+  bool all_one = std::all_of(list.extra_magnitude.get(), list.extra_magnitude.get() + list.extras,
+                             [](std::uint64_t magnitude) { return magnitude == 0; });
+  if (!all_one && valued) fit_values(list, bits, out);
+  if (!all_one && !valued) fit_exceptions(list, bits, out);
   out.gap_bits = best_gap_bits(list, population, trailing, out.unary_bits);
-  out.field_bits = (list.size + 1) * static_cast<unsigned>(out.gap_bits + 1);
+  int field = out.gap_bits + 1 + (out.mode == ClassMode::kUniform ? out.value_bits : 0);
+  out.field_bits = (list.size + 1) * static_cast<unsigned>(field);
   return out;
 }
 
@@ -163,43 +211,79 @@ std::byte* put_head(const ClassPlan& plan, std::size_t extras, std::byte* at) {
     *at++ = static_cast<std::byte>(plan.exception_gap_bits);
     *at++ = static_cast<std::byte>(plan.value_bits);
     at = put_varint(at, plan.value_bytes());
-  } else if (plan.mode == ClassMode::kValued) {
+  } else if (plan.mode == ClassMode::kUniform) {
+    *at++ = static_cast<std::byte>(plan.value_bits);
+    at = put_varint(at, plan.quotient_bytes());
+    at = put_varint(at, plan.value_bytes());
+  } else if (plan.mode == ClassMode::kKeyed) {
     *at++ = static_cast<std::byte>(plan.value_key);
     at = put_varint(at, plan.value_bytes());
   }
   return at;
 }
 
-std::byte* put_unary(const EventList& list, std::uint32_t trailing, int k, std::byte* at) {
-  std::uint64_t pending = 0;
-  std::uint64_t count = 0;
-  auto put = [&](std::uint64_t zeros) {
-    for (count += zeros; count >= 64; count -= 64) {
-      store_le(at, pending);
-      at += 8;
-      pending = 0;
+// Zeros, then a one, time after time.
+class UnaryWriter {
+ public:
+  explicit UnaryWriter(std::byte* at) : at_(at) {}
+  void put(std::uint64_t zeros) {
+    for (count_ += zeros; count_ >= 64; count_ -= 64) {
+      store_le(at_, pending_);
+      at_ += 8;
+      pending_ = 0;
     }
-    pending |= 1ULL << count++;
-  };
-  for (std::size_t i = 0; i < list.size; ++i) put(list.gap_sign[i] >> (k + 1));
-  put(trailing >> k);
-  store_le(at, pending);
-  return at + (count + 7) / 8;
+    pending_ |= 1ULL << count_++;
+  }
+  std::byte* finish() {
+    store_le(at_, pending_);
+    return at_ + (count_ + 7) / 8;
+  }
+
+ private:
+  std::byte* at_;
+  std::uint64_t pending_ = 0;
+  std::uint64_t count_ = 0;
+};
+
+std::byte* put_gaps(const EventList& list, std::uint32_t trailing, const ClassPlan& plan, std::byte* at) {
+  const int k = plan.gap_bits;
+  UnaryWriter unary(at);
+  for (std::size_t i = 0; i < list.size; ++i) unary.put(list.gap_sign[i] >> (k + 1));
+  unary.put(trailing >> k);
+  BitWriter fields(unary.finish());
+  auto mask = static_cast<std::uint32_t>(low_mask(k + 1));
+  if (plan.mode == ClassMode::kUniform) {
+    auto value_mask = low_mask(plan.value_bits);
+    for (std::size_t i = 0; i < list.size; ++i) {
+      fields.put((list.gap_sign[i] & mask) | (list.extra_magnitude[i] & value_mask) << (k + 1),
+                 k + 1 + plan.value_bits);
+    }
+    fields.put((trailing << 1) & mask, k + 1 + plan.value_bits);
+  } else {
+    for (std::size_t i = 0; i < list.size; ++i) fields.put(list.gap_sign[i] & mask, k + 1);
+    fields.put((trailing << 1) & mask, k + 1);
+  }
+  return fields.finish();
 }
 
-std::byte* put_fields(const EventList& list, std::uint32_t trailing, int k, std::byte* at) {
-  BitWriter out(at);
-  auto mask = static_cast<std::uint32_t>(low_mask(k + 1));
-  for (std::size_t i = 0; i < list.size; ++i) out.put(list.gap_sign[i] & mask, k + 1);
-  out.put((trailing << 1) & mask, k + 1);
-  return out.finish();
+std::byte* put_uniform(const EventList& list, const ClassPlan& plan, int bits, std::byte* at) {
+  UnaryWriter quotients(at);
+  for (std::size_t i = 0; i < list.extras; ++i) {
+    quotients.put(std::min<std::uint64_t>(list.extra_magnitude[i] >> plan.value_bits, kRiceLimit));
+  }
+  BitWriter escapes(quotients.finish());
+  for (std::size_t i = 0; i < list.extras; ++i) {
+    if (list.extra_magnitude[i] >> plan.value_bits >= kRiceLimit) escapes.put_wide(list.extra_magnitude[i], bits);
+  }
+  return escapes.finish();
 }
 
 std::byte* put_values(const EventList& list, const ClassPlan& plan, int bits, std::byte* at) {
+  if (plan.mode == ClassMode::kUniform) return put_uniform(list, plan, bits, at);
   BitWriter out(at);
   std::uint32_t after = 0;
   for (std::size_t i = 0; i < list.extras; ++i) {
-    if (plan.mode == ClassMode::kValued) {
+    if (plan.mode == ClassMode::kKeyed) {
       out.put_rice(list.extra_magnitude[i], value_parameter(plan.value_key, list.extra_key[i], bits), bits);
     } else {
       out.put_rice(list.extra_event[i] - after, plan.exception_gap_bits, kGapEscapeBits);
@@ -232,11 +316,18 @@ void collect_sparse_scalar(ElementType type, const SparsePlan& plan, ByteSpan ba
   visit_element(type, [&](auto element) { collect<decltype(element)>(plan, base, target, encoder); });
 }
 
+void collect_sparse(ElementType type, const SparsePlan& plan, ByteSpan base, ByteSpan target, SparseEncoder& encoder) {
+#if defined(__x86_64__)
+  if (simd_level() >= SimdLevel::kAvx2) return collect_sparse_avx2(type, plan, base, target, encoder);
+#endif
+  collect_sparse_scalar(type, plan, base, target, encoder);
+}
+
 std::optional<std::size_t> write_sparse(ElementType type, const SparsePlan& plan, ByteSpan tail, SparseEncoder& encoder,
                                         std::size_t limit, std::byte* frame) {
   auto bits = static_cast<int>(8 * width(type));
   std::array<ClassPlan, kMaxClasses> fitted;
-  constexpr std::size_t kLongestHead = 1 + kMaxClasses * (1 + 1 + 3 * 4 + 2);
+  constexpr std::size_t kLongestHead = kMaxClasses * (1 + 1 + 3 * 4 + 2);
   std::uint64_t length = kLongestHead + tail.size();
   for (int c = 0; c < plan.classes; ++c) {
     fitted[c] = fit(encoder.events[c], plan.valued[c], encoder.population[c], encoder.trailing[c], bits);
@@ -251,8 +342,7 @@ std::optional<std::size_t> write_sparse(ElementType type, const SparsePlan& plan
   for (int c = 0; c < plan.classes; ++c) {
     const auto& list = encoder.events[c];
     if (fitted[c].mode == ClassMode::kSilent) continue;
-    at = put_unary(list, encoder.trailing[c], fitted[c].gap_bits, at);
-    at = put_fields(list, encoder.trailing[c], fitted[c].gap_bits, at);
+    at = put_gaps(list, encoder.trailing[c], fitted[c], at);
     if (fitted[c].mode != ClassMode::kUnit) at = put_values(list, fitted[c], bits, at);
   }
   at = std::copy(tail.begin(), tail.end(), at);

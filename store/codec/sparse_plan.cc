@@ -13,7 +13,9 @@ constexpr int kLow = -10;                   // log2 of the smallest mean told ap
 constexpr int kHigh = 40;                   // and of the largest
 constexpr double kClassOverhead = 8 * 6.0;  // bits: mode, lengths, sentinel, half a byte of filling in each stream
 constexpr double kHeadOverhead = 8.0;
-constexpr int kMaxCells = 40;
+constexpr double kWorthAClass = 0.005;  // of the size in one class, that a further class has to save
+constexpr int kMaxCells = 24;
+constexpr int kUniform = 8;  // Rice parameters tried for values with one parameter
 
 // Bits of a Rice code with parameter k, for geometric values of this mean.
 double rice_cost_at(double mean, int k) {
@@ -36,7 +38,22 @@ struct RiceTable {
 // A run of neighbouring keys that are not told apart any further.
 struct Cell {
   int first_key = 0;
-  double count = 0, changed = 0, beyond_one = 0, distance = 0, value_bits = 0;
+  double count = 0, changed = 0, beyond_one = 0, distance = 0;
+  double keyed_bits = 0;                        // of the distances, each key with the best parameter
+  std::array<double, kUniform> uniform_bits{};  // and with this parameter
+
+  void add(const Cell& other) {
+    count += other.count;
+    changed += other.changed;
+    beyond_one += other.beyond_one;
+    distance += other.distance;
+    keyed_bits += other.keyed_bits;
+    for (int k = 0; k < kUniform; ++k) uniform_bits[k] += other.uniform_bits[k];
+  }
+  // kUniform if it is not much longer; a decoder reads it faster.
+  double value_bits() const {
+    return std::min(*std::min_element(uniform_bits.begin(), uniform_bits.end()), keyed_bits / 0.85);
+  }
 };
 
 struct Cells {
@@ -53,13 +70,16 @@ Cells make_cells(const KeyStatistics& statistics) {
     bool join = cells.size > 0 && (cells.at[cells.size - 1].count < smallest || cells.size == kMaxCells);
     if (!join) cells.at[cells.size++] = {.first_key = key};
     auto& cell = cells.at[cells.size - 1];
-    cell.count += statistics.count[key];
-    cell.changed += statistics.changed[key];
-    cell.beyond_one += statistics.beyond_one[key];
-    cell.distance += statistics.distance[key];
-    if (statistics.changed[key] > 0) {
-      cell.value_bits += statistics.changed[key] * rice_cost(statistics.distance[key] / statistics.changed[key]);
+    Cell one{.count = static_cast<double>(statistics.count[key]),
+             .changed = static_cast<double>(statistics.changed[key]),
+             .beyond_one = static_cast<double>(statistics.beyond_one[key]),
+             .distance = statistics.distance[key]};
+    if (one.changed > 0) {
+      double mean = one.distance / one.changed;
+      one.keyed_bits = one.changed * rice_cost(mean);
+      for (int k = 0; k < kUniform; ++k) one.uniform_bits[k] = one.changed * rice_cost_at(mean, k);
     }
+    cell.add(one);
   }
   return cells;
 }
@@ -73,8 +93,10 @@ double class_cost(const Cell& sum, bool& valued) {
   if (sum.beyond_one == 0) return bits;
   double exceptions = sum.beyond_one * (rice_cost(std::max(0.0, sum.changed / sum.beyond_one - 1)) +
                                         rice_cost(std::max(0.0, (sum.distance - sum.beyond_one) / sum.beyond_one)));
-  valued = sum.value_bits < exceptions;
-  return bits + std::min(sum.value_bits, exceptions);
+  double values = sum.value_bits();
+  // Exceptions cost a decoder more than their bits.
+  valued = values < exceptions * 1.2;
+  return bits + (valued ? values : exceptions);
 }
 
 }  // namespace
@@ -107,11 +129,7 @@ SparsePlan plan_classes(const KeyStatistics& statistics, double& bits) {
     Cell sum;
     for (int j = i + 1; j <= cells.size; ++j) {
       const auto& cell = cells.at[j - 1];
-      sum.count += cell.count;
-      sum.changed += cell.changed;
-      sum.beyond_one += cell.beyond_one;
-      sum.distance += cell.distance;
-      sum.value_bits += cell.value_bits;
+      sum.add(cell);
       bool with_values = false;
       double cost = class_cost(sum, with_values) * scale + kClassOverhead;
       for (int k = 1; k <= kMaxClasses && k <= j; ++k) {
@@ -123,9 +141,10 @@ SparsePlan plan_classes(const KeyStatistics& statistics, double& bits) {
     }
   }
   int classes = 1;
+  // A further class also costs decoding time.
+  double worth = kWorthAClass * best[1][cells.size];
   for (int k = 2; k <= kMaxClasses; ++k) {
-    // A further class also costs decoding time: it has to save one part in two hundred.
-    if (best[k][cells.size] < best[classes][cells.size] * 0.995) classes = k;
+    if (best[k][cells.size] + (k - classes) * worth < best[classes][cells.size]) classes = k;
   }
   plan.classes = classes;
   bits = best[classes][cells.size];

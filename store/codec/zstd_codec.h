@@ -14,6 +14,8 @@ namespace weightfs::codec {
 
 class ZstdCodec {
  public:
+  // A level that hardly looks for matches: for bytes whose frequencies are all that can be used.
+  static constexpr int kEntropy = 0;
   // Nothing when the result does not fit `out`. `prefix` is what matches may also refer to.
   std::optional<std::size_t> compress(ByteSpan plain, ByteSpan prefix, int level, MutableByteSpan out);
   // False unless the frame is sound and has exactly out.size() plain bytes.
