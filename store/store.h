@@ -115,6 +115,8 @@ struct ParentChoice {
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 class Drafts;  // store/draft.h
+class ModelLogs;  // store/log/model_logs.h
+class Versions;   // store/materialize/versions.h
 
 class Store {
  public:
@@ -157,6 +159,9 @@ class Store {
   virtual Bucket& bucket() = 0;
   virtual Cache& cache() = 0;
   virtual Clock& clock() = 0;
+  // For the library's own operations (verify, gc, diff, compact); the filesystem has no use for them.
+  virtual ModelLogs& logs() = 0;
+  virtual Versions& versions() = 0;
   virtual const StoreOptions& options() const = 0;
   // Flat counters for `stats`: bucket_get_bytes, bucket_put_bytes, bucket_requests, cache_bytes, blocks_decoded, …
   virtual std::map<std::string, std::uint64_t> counters() const = 0;

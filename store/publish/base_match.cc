@@ -40,9 +40,9 @@ Result<std::unique_ptr<BaseMatcher>> BaseMatcher::make(const Manifest& base, con
       return std::move(header).status().with("parent's " + entry.path.str());
     }
     matcher->header_ends_[i] = header->data_start;
-    for (auto& tensor : header->tensors) {
-      matcher->tensors_[tensor.name].push_back(
-          {i, tensor.bytes.offset, std::move(tensor.dtype), std::move(tensor.shape)});
+    matcher->headers_.push_back(std::make_unique<safetensors::Header>(std::move(header).value()));
+    for (auto tensor : matcher->headers_.back()->tensors) {
+      matcher->tensors_[std::string(tensor.name)].push_back({i, tensor});
     }
   }
   return matcher;
@@ -53,7 +53,7 @@ const BaseMatcher::Place* BaseMatcher::find(const safetensors::Tensor& tensor, s
   if (found == tensors_.end()) return nullptr;
   const Place* best = nullptr;
   for (const auto& place : found->second) {
-    if (place.dtype != tensor.dtype || place.shape != tensor.shape) continue;
+    if (place.tensor.dtype != tensor.dtype || !(place.tensor.shape == tensor.shape)) continue;
     if (best == nullptr || place.file == same_path) best = &place;
   }
   return best;
@@ -86,16 +86,17 @@ std::vector<BaseSegment> BaseMatcher::segments(const FileEntry& entry, const saf
   std::vector<BaseSegment> segments;
   bool any = false;
   auto at = block.range.offset;
-  auto tensor =
+  auto next =
       std::upper_bound(header->tensors.begin(), header->tensors.end(), at,
                        [](std::uint64_t offset, const safetensors::Tensor& t) { return offset < t.bytes.end(); });
-  for (; tensor != header->tensors.end() && at < block.range.end(); ++tensor) {
-    if (tensor->bytes.length == 0) continue;
-    auto end = std::min(tensor->bytes.end(), block.range.end());
+  for (; next != header->tensors.end() && at < block.range.end(); ++next) {
+    const auto tensor = *next;
+    if (tensor.bytes.length == 0) continue;
+    auto end = std::min(tensor.bytes.end(), block.range.end());
     auto length = static_cast<std::uint32_t>(end - at);
-    const auto* place = find(*tensor, same_path);
+    const auto* place = find(tensor, same_path);
     if (place != nullptr) {
-      append(segments, {place->file, place->offset + (at - tensor->bytes.offset), length});
+      append(segments, {place->file, place->tensor.bytes.offset + (at - tensor.bytes.offset), length});
       any = true;
     } else {
       append(segments, {BaseSegment::kNone, 0, length});

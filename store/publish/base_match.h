@@ -27,15 +27,14 @@ class BaseMatcher {
  private:
   struct Place {
     std::uint32_t file = 0;
-    std::uint64_t offset = 0;
-    std::string dtype;
-    std::vector<std::uint64_t> shape;
+    safetensors::Tensor tensor;  // a view into headers_
   };
   explicit BaseMatcher(const Manifest& base) : base_(base) {}
   std::vector<BaseSegment> bytes_at(const FileEntry& entry, const BlockSpan& block, std::uint64_t header_end) const;
   const Place* find(const safetensors::Tensor& tensor, std::uint32_t same_path) const;
 
   const Manifest& base_;
+  std::vector<std::unique_ptr<safetensors::Header>> headers_;
   std::map<std::string, std::vector<Place>, std::less<>> tensors_;
   std::map<std::uint32_t, std::uint64_t> header_ends_;  // of base files that parse
 };

@@ -22,7 +22,7 @@ Status add_file(SourceFile& file, SourceTree& tree) {
         file.entry.size);
     if (header.is_ok()) {
       file.header = std::make_shared<const safetensors::Header>(std::move(header).value());
-      for (const auto& tensor : file.header->tensors) {
+      for (auto tensor : file.header->tensors) {
         tree.total_elements += tensor.bytes.length / codec::width(safetensors::element_type(tensor.dtype));
       }
     } else if (header.code() != Code::kInvalid && header.code() != Code::kCorrupt) {

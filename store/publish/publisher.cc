@@ -1,0 +1,208 @@
+#include "store/publish/publisher.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "store/log/operations.h"
+#include "store/log/probe.h"
+#include "store/publish/base_match.h"
+#include "store/publish/edge_writer.h"
+
+namespace weightfs {
+namespace {
+
+constexpr int kAttempts = 4;
+
+PublishResult result_of(const ModelName& model, const VersionRecord& record) {
+  PublishResult result{.version = {model, record.name}, .node = {model, record.number}};
+  if (record.parent && record.parent_version) result.parent = VersionRef{record.parent->model, *record.parent_version};
+  result.plain_bytes = record.plain_bytes;
+  result.sent_bytes = record.stored_bytes;
+  result.changed_elements = record.changed_elements;
+  result.total_elements = record.total_elements;
+  return result;
+}
+
+}  // namespace
+
+Publisher::Publisher(Bucket& bucket, Cache& cache, ModelLogs& logs, Versions& versions, std::size_t threads, std::uint64_t memory)
+    : bucket_(bucket),
+      cache_(cache),
+      logs_(logs),
+      versions_(versions),
+      window_(std::max<std::uint64_t>(memory / 8, 8 << 20)),
+      encode_pool_("encode", threads),
+      upload_pool_("upload", 4) {}
+
+void Publisher::stop() {
+  encode_pool_.stop();
+  upload_pool_.stop();
+}
+
+Result<std::optional<NodeRef>> Publisher::choose_parent(const PublishJob& job, const ModelState& state, const CallOptions& options) {
+  if (job.parent.none) return std::optional<NodeRef>();
+  if (!job.parent.named) {
+    const auto* latest = state.latest();
+    if (latest == nullptr) return std::optional<NodeRef>();
+    return std::optional<NodeRef>(NodeRef{state.model, latest->number});
+  }
+  const auto& named = *job.parent.named;
+  ModelStatePtr other;
+  if (named.model != state.model) {
+    WFS_TRY(logs_.refresh_with_bases(named.model, options));
+    other = logs_.get(named.model).state();
+  }
+  const auto* record = (other ? *other : state).live(named.version);
+  if (record == nullptr) return Status(Code::kNotFound, "parent " + named.str() + ": no such version");
+  return std::optional<NodeRef>(NodeRef{named.model, record->number});
+}
+
+Result<PublishResult> Publisher::run(const PublishJob& job, const Progress& progress, const CallOptions& options) {
+  const auto started = std::chrono::steady_clock::now();
+  const auto name = job.model.str() + "/" + job.version.str();
+  {
+    bool probed;
+    {
+      MutexLock lock(mutex_);
+      probed = probed_;
+    }
+    if (!probed) {
+      WFS_TRY(probe_conditional_put(bucket_, options));
+      MutexLock lock(mutex_);
+      probed_ = true;
+    }
+  }
+  for (int attempts = 1;; attempts++) {
+    auto refreshed = logs_.get(job.model).refresh(options);
+    // A store without list rights says "forbidden" of a model that does not exist yet: the append will see.
+    auto state = logs_.get(job.model).state();
+    if (!refreshed.is_ok() && !(refreshed.code() == Code::kPermission && state->head == 0)) {
+      return std::move(refreshed).status().with(job.model.str());
+    }
+    for (const auto& [number, record] : state->versions) {
+      if (record.id == job.commit_id) return committed(job, record, options);
+    }
+    if (state->broken) return state->broken->with(name);
+    if (state->live(job.version) != nullptr) {
+      return Status(Code::kExists, name + ": a version of that name is there; publish under another name, or remove it first");
+    }
+    auto tree = WFS_TRY(scan_source(job.source_dir));
+    auto result = attempt(job, tree, *state, progress, options);
+    // The parent was removed, or gc was faster than the upload: with a fresh parent and new objects it can be done.
+    bool again = attempts < kAttempts && (result.code() == Code::kBusy || (result.code() == Code::kNotFound && !job.parent.named));
+    if (again) {
+      spdlog::warn("publish {}: {}: starting over", name, result.status().to_string());
+      continue;
+    }
+    if (!result.is_ok()) return std::move(result).with(name);
+    result->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    return result;
+  }
+}
+
+// An earlier run of the same job got as far as the commit.
+Result<PublishResult> Publisher::committed(const PublishJob& job, const VersionRecord& record, const CallOptions& options) {
+  if (job.adopt) {
+    auto adopted = adopt(job, {job.model, record.number}, options);
+    if (!adopted.is_ok()) spdlog::warn("commit {}/{}: the cache could not take the files over: {}", job.model.str(), job.version.str(), adopted.to_string());
+  }
+  return result_of(job.model, record);
+}
+
+Status Publisher::adopt(const PublishJob& job, const NodeRef& node, const CallOptions& options) {
+  auto version = WFS_TRY(versions_.open(node, options));
+  for (std::uint32_t i = 0; i < version->manifest().files.size(); i++) {
+    const auto& entry = version->manifest().files[i];
+    if (entry.kind != FileKind::kFile || entry.size == 0) continue;
+    auto map = WFS_TRY(versions_.file_map(version, i, options));
+    auto sizes = map->sizes();
+    WFS_TRY(cache_.adopt(job.source_dir + "/" + entry.path.str(), {node.model.str(), node.number, i}, sizes));
+  }
+  return {};
+}
+
+Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree& tree, const ModelState& state,
+                                         const Progress& progress, const CallOptions& options) {
+  auto parent = WFS_TRY(choose_parent(job, state, options));
+  EdgeInput input{.model = job.model, .from = parent, .spool_dir = job.spool_dir, .window = window_};
+  SourceReader reader(tree);
+  input.read_target = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) { return reader.read(file, range, out); };
+  for (const auto& file : tree.files) {
+    input.files.push_back({file.cuts, file.header ? file.header->data_start : ~std::uint64_t{0}});
+  }
+  VersionPtr base;
+  std::unique_ptr<BaseMatcher> matcher;
+  Mutex mutex;
+  std::map<std::uint32_t, std::shared_ptr<VersionFile>> open_files;
+  auto base_file = [&](std::uint32_t file) -> Result<std::shared_ptr<VersionFile>> {
+    {
+      MutexLock lock(mutex);
+      auto found = open_files.find(file);
+      if (found != open_files.end()) return found->second;
+    }
+    auto opened = WFS_TRY(versions_.open_file(base, file, options));
+    MutexLock lock(mutex);
+    if (open_files.size() >= 64) open_files.clear();  // a bound on descriptors; those in use live on
+    return open_files.try_emplace(file, std::move(opened)).first->second;
+  };
+  if (parent) {
+    base = WFS_TRY(versions_.open(*parent, options).with("parent"));
+    input.read_base = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) -> Status {
+      auto opened = WFS_TRY(base_file(file));
+      return opened->read_now(range, out, options);
+    };
+    matcher = WFS_TRY(BaseMatcher::make(base->manifest(), input.read_base));
+    input.base_of = [&](std::uint32_t file, const BlockSpan& block) {
+      return matcher->segments(tree.files[file].entry, tree.files[file].header.get(), block);
+    };
+    input.base_map = [&](std::uint32_t file) -> Result<FileMapPtr> { return versions_.file_map(base, file, options); };
+  }
+  std::uint64_t encoded_bytes = 0;
+  auto tell = [&](std::uint64_t bytes) {
+    encoded_bytes += bytes;
+    if (progress) progress(encoded_bytes, tree.plain_bytes);
+  };
+  auto output = WFS_TRY(write_edge(input, bucket_, encode_pool_, upload_pool_, tell, options));
+
+  Manifest manifest{job.model, job.version, {}, random_id()};
+  for (std::size_t i = 0; i < tree.files.size(); i++) {
+    manifest.files.push_back(tree.files[i].entry);
+    manifest.files.back().pages = output.list_digests[i];
+  }
+  WFS_TRY(check_manifest(manifest).with("manifest"));
+  auto bytes = serialize(manifest);
+  ManifestRef ref{Sha256::of(bytes), bytes.size()};
+  WFS_TRY(bucket_.put(manifest_key(job.model, ref.digest), bytes, IfExists::kOverwrite, options).with("manifest"));
+
+  PublishEntry entry{.version = job.version, .manifest = ref, .parent = parent, .edge = output.edge};
+  if (parent) entry.parent_version = base->record().name;
+  entry.plain_bytes = tree.plain_bytes;
+  entry.stored_bytes = output.edge.total_bytes + bytes.size();
+  entry.changed_elements = output.changed_elements;
+  entry.total_elements = tree.total_elements;
+  if (job.before_commit && !job.before_commit()) return Status(Code::kInterrupted, "given up before the commit");
+  auto logged = WFS_TRY(weightfs::publish(logs_, job.model, job.commit_id, entry, options));
+
+  // It is a version now. What follows spares this host the download of what it has.
+  cache_.put_blob(ref.digest, bytes);
+  for (std::size_t i = 0; i < output.lists.size(); i++) {
+    for (std::size_t page = 0; page < output.lists[i].size(); page++) {
+      versions_.meta().keep_block_list(output.list_digests[i][page], output.lists[i][page]);
+    }
+  }
+  NodeRef node{job.model, logged.number};
+  if (job.adopt) {
+    auto adopted = adopt(job, node, options);
+    if (!adopted.is_ok()) spdlog::warn("commit {}/{}: the cache could not take the files over: {}", job.model.str(), job.version.str(), adopted.to_string());
+  }
+  PublishResult result{.version = {job.model, job.version}, .node = node};
+  if (parent) result.parent = VersionRef{parent->model, base->record().name};
+  result.plain_bytes = entry.plain_bytes;
+  result.sent_bytes = entry.stored_bytes + serialize(logged).size();
+  result.changed_elements = entry.changed_elements;
+  result.total_elements = entry.total_elements;
+  return result;
+}
+
+}  // namespace weightfs
