@@ -27,14 +27,19 @@ Status set_times(int dir, const std::string& name, std::int64_t mtime_ns) {
   auto seconds = mtime_ns / 1'000'000'000, rest = mtime_ns % 1'000'000'000;
   if (rest < 0) seconds--, rest += 1'000'000'000;
   struct timespec times[2] = {{0, UTIME_OMIT}, {seconds, rest}};
-  if (::utimensat(dir, name.c_str(), times, AT_SYMLINK_NOFOLLOW) != 0) return from_errno(errno, "set the time of " + name);
+  if (::utimensat(dir, name.c_str(), times, AT_SYMLINK_NOFOLLOW) != 0)
+    return from_errno(errno, "set the time of " + name);
   return {};
 }
 
 class Getter {
  public:
   Getter(Versions& versions, VersionPtr version, Fd root, const Progress& progress, const CallOptions& options)
-      : versions_(versions), version_(std::move(version)), root_(std::move(root)), progress_(progress), options_(options) {
+      : versions_(versions),
+        version_(std::move(version)),
+        root_(std::move(root)),
+        progress_(progress),
+        options_(options) {
     for (const auto& file : version_->manifest().files) total_ += file.size;
   }
 
@@ -67,8 +72,10 @@ class Getter {
         if (::fchmod(dir.get(), 0700) != 0) return from_errno(errno, "chmod");
         return {};
       }
-      case FileKind::kSymlink: return link(parent.get(), leaf, entry);
-      case FileKind::kFile: return file(parent.get(), leaf, index, entry);
+      case FileKind::kSymlink:
+        return link(parent.get(), leaf, entry);
+      case FileKind::kFile:
+        return file(parent.get(), leaf, index, entry);
     }
     return {};
   }
@@ -105,7 +112,8 @@ class Getter {
     bool resuming = st.st_size > 0;
     WFS_TRY(posix::truncate(fd.get(), entry.size));
     for (std::size_t block = 0; block < map.blocks.size(); block++) {
-      if (options_.cancel && options_.cancel->cancelled()) return {Code::kInterrupted, "cancelled; run it again to go on"};
+      if (options_.cancel && options_.cancel->cancelled())
+        return {Code::kInterrupted, "cancelled; run it again to go on"};
       auto range = map.range(block);
       if (!resuming || !is_right(fd.get(), map, block)) {
         buffer_.resize(range.length);
@@ -119,7 +127,8 @@ class Getter {
     WFS_TRY(posix::fsync(fd.get()));
     if (::renameat2(parent, partial.c_str(), parent, leaf.c_str(), RENAME_NOREPLACE) == 0) return {};
     // NFS and some others lack the flag; the name was free a moment ago.
-    if (errno != EINVAL || ::renameat(parent, partial.c_str(), parent, leaf.c_str()) != 0) return from_errno(errno, "rename");
+    if (errno != EINVAL || ::renameat(parent, partial.c_str(), parent, leaf.c_str()) != 0)
+      return from_errno(errno, "rename");
     return {};
   }
 

@@ -15,11 +15,14 @@ constexpr const char* kListKey = "models";
 
 Models::Models(Bucket& bucket, Cache& cache, ModelLogs& logs, Clock& clock, Duration poll)
     : bucket_(bucket), cache_(cache), logs_(logs), clock_(clock), poll_(poll) {
+  MutexLock lock(mutex_);
+  for (const auto& key : cache_.state_keys("log/")) {
+    auto name = ModelName::parse(std::string_view(key).substr(4));
+    if (name.is_ok()) listed_.insert(std::move(name).value());
+  }
   // One percent-encoded name a line.
   auto saved = cache_.load_state(kListKey);
-  if (!saved) return;
-  std::string_view text = as_text(*saved);
-  MutexLock lock(mutex_);
+  std::string_view text = saved ? as_text(*saved) : std::string_view();
   while (!text.empty()) {
     auto line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));

@@ -1,5 +1,5 @@
-// The models of a bucket as a mount or command knows them: which there are, and what their logs say. A mount follows: one listing
-// of the root and one small read per used model each poll.
+// The models of a bucket as a mount or command knows them: which there are, and what their logs say. A mount follows:
+// one listing of the root and one small read per used model each poll.
 #pragma once
 
 #include <functional>
@@ -36,12 +36,14 @@ class Models {
   Models(Bucket& bucket, Cache& cache, ModelLogs& logs, Clock& clock, Duration poll);
   ~Models();
 
-  // Polls in the background from now on; `events` are called on that thread or on one that refreshes, with no lock held.
+  // Polls in the background from now on; `events` are called on that thread or on one that refreshes, with no lock
+  // held.
   void follow(Events events);
   void stop();
 
-  std::vector<ModelName> known() const EXCLUDES(mutex_);           // sorted; those with at least one live version or in the listing
-  ModelStatePtr state(const ModelName& name) EXCLUDES(mutex_);     // null: not known. Marks it as used.
+  std::vector<ModelName> known() const
+      EXCLUDES(mutex_);  // sorted; those with at least one live version or in the listing
+  ModelStatePtr state(const ModelName& name) EXCLUDES(mutex_);  // null: not known. Marks it as used.
   bool is_fresh(const ModelName& name) EXCLUDES(mutex_);
 
   // Blocking.
@@ -52,9 +54,9 @@ class Models {
 
  private:
   struct Known {
-    SteadyTime asked{};        // when the bucket was asked last; epoch: never
+    SteadyTime asked{};  // when the bucket was asked last; epoch: never
     SteadyTime used{};
-    ModelStatePtr told;        // what listeners were told last
+    ModelStatePtr told;  // what listeners were told last
   };
   void poll_loop(const std::stop_token& stop);
   void poll_once();

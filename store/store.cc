@@ -82,16 +82,21 @@ class StoreImpl final : public Store {
   bool model_is_fresh(const ModelName& name) const override { return models_.is_fresh(name); }
   VersionPtr opened(const NodeRef& node) const override { return versions_.opened(node); }
 
-  Result<std::vector<ModelName>> refresh_models(const CallOptions& options) override { return models_.refresh_list(options); }
+  Result<std::vector<ModelName>> refresh_models(const CallOptions& options) override {
+    return models_.refresh_list(options);
+  }
   Result<ModelStatePtr> refresh_model(const ModelName& name, const CallOptions& options) override {
     return models_.refresh(name, options);
   }
-  Result<VersionPtr> open_version(const NodeRef& node, const CallOptions& options) override { return versions_.open(node, options); }
+  Result<VersionPtr> open_version(const NodeRef& node, const CallOptions& options) override {
+    return versions_.open(node, options);
+  }
   Result<OpenFilePtr> open_file(const VersionPtr& version, std::uint32_t file, const CallOptions& options) override {
     return OpenFilePtr(WFS_TRY(versions_.open_file(version, file, options)));
   }
 
-  Result<VersionPtr> find_version(const ModelName& model, std::string_view version, const CallOptions& options) override {
+  Result<VersionPtr> find_version(const ModelName& model, std::string_view version,
+                                  const CallOptions& options) override {
     auto refreshed = models_.refresh(model, options);
     auto state = models_.state(model);
     // Out of reach: what is known is still good to read.
@@ -126,7 +131,8 @@ class StoreImpl final : public Store {
     }
   }
 
-  Status get(const VersionPtr& version, const std::string& dest_dir, const Progress& progress, const CallOptions& options) override {
+  Status get(const VersionPtr& version, const std::string& dest_dir, const Progress& progress,
+             const CallOptions& options) override {
     return get_version(versions_, version, dest_dir, progress, options);
   }
 
@@ -157,7 +163,9 @@ class StoreImpl final : public Store {
     return {};
   }
 
-  Status set_pinned(const NodeRef& node, bool pinned) override { return cache_->set_pinned(node.model.str(), node.number, pinned); }
+  Status set_pinned(const NodeRef& node, bool pinned) override {
+    return cache_->set_pinned(node.model.str(), node.number, pinned);
+  }
 
   Drafts& drafts() override { return *drafts_; }
   Bucket& bucket() override { return *bucket_; }
@@ -204,7 +212,9 @@ class StoreImpl final : public Store {
 
   Result<PublishResult> publish_draft(const DraftSource& source, const std::string& commit_id, const Progress& progress,
                                       const CallOptions& options) {
-    PublishJob job{.source_dir = source.root, .model = source.model, .version = WFS_TRY(VersionName::parse(source.name))};
+    PublishJob job {
+      .source_dir = source.root, .model = source.model, .version = WFS_TRY(VersionName::parse(source.name))
+    };
     job.parent = source.parent;
     job.commit_id = commit_id;
     job.spool_dir = source.spool_dir;
@@ -213,7 +223,8 @@ class StoreImpl final : public Store {
     auto result = publisher_.run(job, progress, options);
     if (result.is_ok()) {
       spdlog::info("commit {} parent={} sent={} of={} took={:.1f}s", result->version.str(),
-                   result->parent ? result->parent->str() : "none", result->sent_bytes, result->plain_bytes, result->seconds);
+                   result->parent ? result->parent->str() : "none", result->sent_bytes, result->plain_bytes,
+                   result->seconds);
       after_commit(source.model, options);
     }
     return result;
@@ -224,7 +235,8 @@ class StoreImpl final : public Store {
     if (options.cancel && options.cancel->cancelled()) return;
     auto job = [this, model] {
       auto status = logs_.get(model).snapshot_if_due({std::chrono::seconds(30), cancel_});
-      if (!status.is_ok() && !cancel_->cancelled()) spdlog::warn("snapshot of {}: {}: tried again later", model.str(), status.to_string());
+      if (!status.is_ok() && !cancel_->cancelled())
+        spdlog::warn("snapshot of {}: {}: tried again later", model.str(), status.to_string());
     };
     if (options_.follow) {
       background_.post(job);
@@ -237,7 +249,8 @@ class StoreImpl final : public Store {
   void warm_latest(const ModelName& name, const ModelStatePtr& before, const ModelStatePtr& after) {
     if (std::find(options_.warm_latest.begin(), options_.warm_latest.end(), name) == options_.warm_latest.end()) return;
     const auto* latest = after->latest();
-    if (latest == nullptr || (before && before->latest() != nullptr && before->latest()->number == latest->number)) return;
+    if (latest == nullptr || (before && before->latest() != nullptr && before->latest()->number == latest->number))
+      return;
     warm_later({name, latest->number}, name.str() + "/" + latest->name.str());
   }
 

@@ -114,7 +114,7 @@ struct ParentChoice {
 // How far a long call is. Called from any thread of the store, not too often.
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
-class Drafts;  // store/draft.h
+class Drafts;     // store/draft.h
 class ModelLogs;  // store/log/model_logs.h
 class Versions;   // store/materialize/versions.h
 

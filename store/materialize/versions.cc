@@ -36,10 +36,12 @@ Result<VersionPtr> Versions::open(const NodeRef& node, const CallOptions& option
   auto state = logs_.get(node.model).state();
   const auto* record = state->version(node.number);
   if (record == nullptr) return Status(Code::kNotFound, describe(node) + ": no such version");
-  auto manifest = WFS_TRY(meta_.manifest(node.model, record->manifest, options).with(node.model.str() + "/" + record->name.str()));
+  auto manifest =
+      WFS_TRY(meta_.manifest(node.model, record->manifest, options).with(node.model.str() + "/" + record->name.str()));
   if (manifest->model != node.model || manifest->version != record->name) {
-    return Status(Code::kCorrupt, manifest_key(node.model, record->manifest.digest).str() + ": is of " + manifest->model.str() + "/" +
-                                      manifest->version.str() + ", not of " + node.model.str() + "/" + record->name.str());
+    return Status(Code::kCorrupt, manifest_key(node.model, record->manifest.digest).str() + ": is of " +
+                                      manifest->model.str() + "/" + manifest->version.str() + ", not of " +
+                                      node.model.str() + "/" + record->name.str());
   }
   auto version = std::make_shared<const Version>(node, *record, *manifest);
   std::deque<VersionPtr> dropped;  // destroyed without the lock
@@ -67,10 +69,12 @@ Result<FileMapPtr> Versions::file_map(const VersionPtr& version, std::uint32_t f
     WFS_TRY(refresh(version->node(), options));
     map = materializer_.planner().file_map(version->node(), manifest, file, options);
   }
-  return std::move(map).with(version->node().model.str() + "/" + version->record().name.str() + "/" + manifest.files[file].path.str());
+  return std::move(map).with(version->node().model.str() + "/" + version->record().name.str() + "/" +
+                             manifest.files[file].path.str());
 }
 
-Result<std::shared_ptr<VersionFile>> Versions::open_file(const VersionPtr& version, std::uint32_t file, const CallOptions& options) {
+Result<std::shared_ptr<VersionFile>> Versions::open_file(const VersionPtr& version, std::uint32_t file,
+                                                         const CallOptions& options) {
   const auto& node = version->node();
   FileId id{node.model.str(), node.number, file};
   {
@@ -81,10 +85,10 @@ Result<std::shared_ptr<VersionFile>> Versions::open_file(const VersionPtr& versi
     }
   }
   auto map = WFS_TRY(file_map(version, file, options));
-  auto target = std::make_shared<TargetFile>(TargetFile{node, ManifestPtr(version, &version->manifest()), file,
-                                                        node.model.str() + "/" + version->record().name.str() + "/" +
-                                                            version->manifest().files[file].path.str(),
-                                                        map, nullptr});
+  auto target = std::make_shared<TargetFile>(TargetFile{
+      node, ManifestPtr(version, &version->manifest()), file,
+      node.model.str() + "/" + version->record().name.str() + "/" + version->manifest().files[file].path.str(), map,
+      nullptr});
   if (!map->blocks.empty()) {
     auto sizes = map->sizes();
     auto flat = cache_.open_file(id, sizes);
@@ -110,9 +114,11 @@ Result<std::vector<PathEdge>> Versions::path(const NodeRef& target, const std::s
     WFS_TRY(refresh(target, {}));
     found = cheapest_path(target, sources, logs_.known());
   }
-  if (!found || found->steps.empty()) return Status(Code::kNotFound, describe(target) + ": no edges in the log build it");
+  if (!found || found->steps.empty())
+    return Status(Code::kNotFound, describe(target) + ": no edges in the log build it");
   std::vector<PathEdge> edges;
-  for (auto step = found->steps.rbegin(); step != found->steps.rend(); ++step) edges.push_back({step->model, step->edge});
+  for (auto step = found->steps.rbegin(); step != found->steps.rend(); ++step)
+    edges.push_back({step->model, step->edge});
   return edges;
 }
 

@@ -1,4 +1,5 @@
-// Versions as the library reads them: opening one (its manifest), opening its files, and finding paths to it through the logs.
+// Versions as the library reads them: opening one (its manifest), opening its files, and finding paths to it through
+// the logs.
 #pragma once
 
 #include <deque>
@@ -28,8 +29,8 @@ class Versions final : public PathSource {
   Result<VersionPtr> open(const NodeRef& node, const CallOptions& options) EXCLUDES(mutex_);
   VersionPtr opened(const NodeRef& node) EXCLUDES(mutex_);
   // Blocking. One object per file while anybody has it open. kInvalid: not a regular file.
-  Result<std::shared_ptr<VersionFile>> open_file(const VersionPtr& version, std::uint32_t file, const CallOptions& options)
-      EXCLUDES(mutex_);
+  Result<std::shared_ptr<VersionFile>> open_file(const VersionPtr& version, std::uint32_t file,
+                                                 const CallOptions& options) EXCLUDES(mutex_);
   // Blocking. The block map of a file, without opening it.
   Result<FileMapPtr> file_map(const VersionPtr& version, std::uint32_t file, const CallOptions& options);
 
@@ -54,7 +55,7 @@ class Versions final : public PathSource {
 
   Mutex mutex_;
   std::map<NodeRef, std::weak_ptr<const Version>> versions_ GUARDED_BY(mutex_);
-  std::deque<VersionPtr> recent_ GUARDED_BY(mutex_);   // kept open for a while
+  std::deque<VersionPtr> recent_ GUARDED_BY(mutex_);  // kept open for a while
   std::map<FileId, std::weak_ptr<VersionFile>> files_ GUARDED_BY(mutex_);
 };
 

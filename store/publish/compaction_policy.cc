@@ -9,8 +9,8 @@ namespace {
 // Live versions of one model in order, with their nearest live ancestor (within the model) and their place along it.
 struct Lineage {
   struct Place {
-    std::uint64_t parent = 0;   // number of the nearest live ancestor in this model; 0: none
-    std::uint64_t depth = 0;    // N
+    std::uint64_t parent = 0;  // number of the nearest live ancestor in this model; 0: none
+    std::uint64_t depth = 0;   // N
   };
   std::map<std::uint64_t, Place> places;
 
@@ -55,10 +55,13 @@ std::uint64_t estimate_full(const ModelState& state, const VersionRecord& versio
     plain = target->plain_bytes;
   }
   if (plain == 0) return version.plain_bytes / 3 * 2 + 1;
-  return static_cast<std::uint64_t>(static_cast<double>(version.plain_bytes) * (static_cast<double>(stored) / static_cast<double>(plain))) + 1;
+  return static_cast<std::uint64_t>(static_cast<double>(version.plain_bytes) *
+                                    (static_cast<double>(stored) / static_cast<double>(plain))) +
+         1;
 }
 
-std::optional<WantedEdge> next_wanted_edge(const ModelName& model, const StateResolver& resolve, const CompactionRules& rules,
+std::optional<WantedEdge> next_wanted_edge(const ModelName& model, const StateResolver& resolve,
+                                           const CompactionRules& rules,
                                            const std::set<std::pair<std::uint64_t, std::uint64_t>>& declined,
                                            const std::function<bool(const NodeRef&)>& can) {
   auto state = resolve(model);
@@ -75,12 +78,15 @@ std::optional<WantedEdge> next_wanted_edge(const ModelName& model, const StateRe
       if (place.depth == 0 || place.depth % stride != 0) continue;
       auto ancestor = lineage.ancestor(number, stride);
       NodeRef from{model, ancestor};
-      if (ancestor == 0 || has_edge(*state, from, number) || declined.contains({ancestor, number}) || (can && !can(from))) continue;
+      if (ancestor == 0 || has_edge(*state, from, number) || declined.contains({ancestor, number}) ||
+          (can && !can(from)))
+        continue;
       auto path = cheapest_path(target, {from}, resolve);
       // One edge from the ancestor needs no other; a path that starts elsewhere is cheaper than any from it.
       if (path && path->source != from && stride > 1) continue;
       if (path && path->source == from && path->steps.size() < 2) continue;
-      return WantedEdge{from, number, path ? path->cost.bytes : ~std::uint64_t{0}, "skips " + std::to_string(stride) + " versions"};
+      return WantedEdge{from, number, path ? path->cost.bytes : ~std::uint64_t{0},
+                        "skips " + std::to_string(stride) + " versions"};
     }
     if (has_edge(*state, std::nullopt, number) || declined.contains({0, number})) continue;
     auto cost = tree.cost(target);
@@ -89,7 +95,8 @@ std::optional<WantedEdge> next_wanted_edge(const ModelName& model, const StateRe
     bool dear = cost && static_cast<double>(cost->bytes) > rules.full_over * static_cast<double>(full);
     bool deep = path && path->steps.size() > rules.max_frames_deep;
     if (dear || deep) {
-      return WantedEdge{std::nullopt, number, cost->bytes, dear ? "its path costs over a full encoding" : "its path is deep"};
+      return WantedEdge{std::nullopt, number, cost->bytes,
+                        dear ? "its path costs over a full encoding" : "its path is deep"};
     }
   }
   return std::nullopt;

@@ -47,7 +47,8 @@ class VersionReader {
 
 }  // namespace
 
-Compactor::Compactor(Bucket& bucket, Cache& cache, ModelLogs& logs, Versions& versions, std::size_t threads, std::uint64_t memory)
+Compactor::Compactor(Bucket& bucket, Cache& cache, ModelLogs& logs, Versions& versions, std::size_t threads,
+                     std::uint64_t memory)
     : bucket_(bucket),
       cache_(cache),
       logs_(logs),
@@ -73,7 +74,8 @@ std::set<std::pair<std::uint64_t, std::uint64_t>> Compactor::load_declined(const
   return declined;
 }
 
-void Compactor::save_declined(const ModelName& model, const std::set<std::pair<std::uint64_t, std::uint64_t>>& declined) {
+void Compactor::save_declined(const ModelName& model,
+                              const std::set<std::pair<std::uint64_t, std::uint64_t>>& declined) {
   Bytes bytes;
   ByteWriter writer(bytes);
   for (auto [from, to] : declined) {
@@ -83,8 +85,8 @@ void Compactor::save_declined(const ModelName& model, const std::set<std::pair<s
   cache_.save_state(declined_key(model), bytes);
 }
 
-Result<CompactResult> Compactor::run(const ModelName& model, const Options& options, const std::function<void(const WantedEdge&)>& step,
-                                     const CallOptions& call) {
+Result<CompactResult> Compactor::run(const ModelName& model, const Options& options,
+                                     const std::function<void(const WantedEdge&)>& step, const CallOptions& call) {
   CompactResult result;
   WFS_TRY(logs_.refresh_with_bases(model, call));
   bool probed = false;
@@ -132,7 +134,9 @@ Result<std::optional<EdgeRef>> Compactor::make(const ModelName& model, const Wan
   VersionReader target(versions_, WFS_TRY(versions_.open({model, wanted.to}, call)), call);
   const auto& files = target.manifest().files;
   EdgeInput input{.model = model, .from = wanted.from, .spool_dir = cache_.dir() + "/spool", .window = window_};
-  input.read_target = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) { return target.read(file, range, out); };
+  input.read_target = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) {
+    return target.read(file, range, out);
+  };
   std::vector<std::optional<safetensors::Header>> headers(files.size());
   for (std::uint32_t i = 0; i < files.size(); i++) {
     input.files.push_back({{}, ~std::uint64_t{0}});
@@ -143,7 +147,8 @@ Result<std::optional<EdgeRef>> Compactor::make(const ModelName& model, const Wan
     }
     if (!wanted.from || !files[i].path.leaf().ends_with(".safetensors")) continue;
     auto header = safetensors::read_header(
-        [&](std::uint64_t offset, MutableByteSpan out) { return target.read(i, {offset, out.size()}, out); }, files[i].size);
+        [&](std::uint64_t offset, MutableByteSpan out) { return target.read(i, {offset, out.size()}, out); },
+        files[i].size);
     if (header.is_ok()) {
       headers[i] = std::move(header).value();
     } else if (header.code() != Code::kInvalid) {
@@ -154,20 +159,24 @@ Result<std::optional<EdgeRef>> Compactor::make(const ModelName& model, const Wan
   std::unique_ptr<BaseMatcher> matcher;
   if (wanted.from) {
     base.emplace(versions_, WFS_TRY(versions_.open(*wanted.from, call)), call);
-    input.read_base = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) { return base->read(file, range, out); };
+    input.read_base = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) {
+      return base->read(file, range, out);
+    };
     matcher = WFS_TRY(BaseMatcher::make(base->manifest(), input.read_base));
     input.base_of = [&](std::uint32_t file, const BlockSpan& block) {
       return matcher->segments(files[file], headers[file] ? &*headers[file] : nullptr, block);
     };
-    input.base_map = [&](std::uint32_t file) -> Result<FileMapPtr> { return versions_.file_map(base->version(), file, call); };
+    input.base_map = [&](std::uint32_t file) -> Result<FileMapPtr> {
+      return versions_.file_map(base->version(), file, call);
+    };
   }
   const auto started = std::chrono::steady_clock::now();
   std::uint64_t encoded = 0;
   auto pace = [&](std::uint64_t bytes) {
     encoded += bytes;
     if (options.bytes_per_second == 0) return;
-    auto due = started + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                             std::chrono::duration<double>(static_cast<double>(encoded) / static_cast<double>(options.bytes_per_second)));
+    auto due = started + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(
+                             static_cast<double>(encoded) / static_cast<double>(options.bytes_per_second)));
     while (std::chrono::steady_clock::now() < due && !(call.cancel && call.cancel->cancelled())) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
@@ -176,8 +185,8 @@ Result<std::optional<EdgeRef>> Compactor::make(const ModelName& model, const Wan
   for (std::size_t i = 0; i < files.size(); i++) {
     // The bytes were read through their digests; this holds the cut and order against the manifest, too.
     if (output.list_digests[i] != files[i].pages) {
-      return Status(Code::kCorrupt, model.str() + "/" + target.version()->record().name.str() + "/" + files[i].path.str() +
-                                        ": read back as other blocks than its manifest has");
+      return Status(Code::kCorrupt, model.str() + "/" + target.version()->record().name.str() + "/" +
+                                        files[i].path.str() + ": read back as other blocks than its manifest has");
     }
   }
   output.edge.to = wanted.to;

@@ -1,5 +1,5 @@
-// Makes skip edges and full edges in the background and announces them in the log. Crash-safe: until its log entry is there
-// an edge is garbage that gc collects; lost or late edges do no harm.
+// Makes skip edges and full edges in the background and announces them in the log. Crash-safe: until its log entry is
+// there an edge is garbage that gc collects; lost or late edges do no harm.
 #pragma once
 
 #include <set>
@@ -12,29 +12,31 @@ namespace weightfs {
 
 struct CompactResult {
   std::uint64_t skip_edges = 0, full_edges = 0;
-  std::uint64_t declined = 0;         // tried, and no smaller than the path they were to replace
+  std::uint64_t declined = 0;  // tried, and no smaller than the path they were to replace
   std::uint64_t sent_bytes = 0;
 };
 
 class Compactor {
  public:
   // All outlive this.
-  Compactor(Bucket& bucket, Cache& cache, ModelLogs& logs, Versions& versions, std::size_t threads, std::uint64_t memory);
+  Compactor(Bucket& bucket, Cache& cache, ModelLogs& logs, Versions& versions, std::size_t threads,
+            std::uint64_t memory);
   void stop();
 
   struct Options {
     CompactionRules rules;
-    bool only_cached = false;         // only edges whose ends are whole in the cache: nothing is fetched for it
-    std::uint64_t bytes_per_second = 0;   // of plain bytes encoded; 0: no limit
-    std::uint64_t max_edges = 0;      // 0: until nothing is wanted
+    bool only_cached = false;            // only edges whose ends are whole in the cache: nothing is fetched for it
+    std::uint64_t bytes_per_second = 0;  // of plain bytes encoded; 0: no limit
+    std::uint64_t max_edges = 0;         // 0: until nothing is wanted
   };
-  // Blocking; not from a job of its pools. `step` (may be null) is told of each edge before it is made. Edges that were no gain are
-  // remembered in the cache and not tried again.
-  Result<CompactResult> run(const ModelName& model, const Options& options, const std::function<void(const WantedEdge&)>& step,
-                            const CallOptions& call);
+  // Blocking; not from a job of its pools. `step` (may be null) is told of each edge before it is made. Edges that were
+  // no gain are remembered in the cache and not tried again.
+  Result<CompactResult> run(const ModelName& model, const Options& options,
+                            const std::function<void(const WantedEdge&)>& step, const CallOptions& call);
 
  private:
-  Result<std::optional<EdgeRef>> make(const ModelName& model, const WantedEdge& wanted, const Options& options, const CallOptions& call);
+  Result<std::optional<EdgeRef>> make(const ModelName& model, const WantedEdge& wanted, const Options& options,
+                                      const CallOptions& call);
   std::set<std::pair<std::uint64_t, std::uint64_t>> load_declined(const ModelName& model);
   void save_declined(const ModelName& model, const std::set<std::pair<std::uint64_t, std::uint64_t>>& declined);
 

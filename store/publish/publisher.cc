@@ -26,7 +26,8 @@ PublishResult result_of(const ModelName& model, const VersionRecord& record) {
 
 }  // namespace
 
-Publisher::Publisher(Bucket& bucket, Cache& cache, ModelLogs& logs, Versions& versions, std::size_t threads, std::uint64_t memory)
+Publisher::Publisher(Bucket& bucket, Cache& cache, ModelLogs& logs, Versions& versions, std::size_t threads,
+                     std::uint64_t memory)
     : bucket_(bucket),
       cache_(cache),
       logs_(logs),
@@ -40,7 +41,8 @@ void Publisher::stop() {
   upload_pool_.stop();
 }
 
-Result<std::optional<NodeRef>> Publisher::choose_parent(const PublishJob& job, const ModelState& state, const CallOptions& options) {
+Result<std::optional<NodeRef>> Publisher::choose_parent(const PublishJob& job, const ModelState& state,
+                                                        const CallOptions& options) {
   if (job.parent.none) return std::optional<NodeRef>();
   if (!job.parent.named) {
     const auto* latest = state.latest();
@@ -85,12 +87,14 @@ Result<PublishResult> Publisher::run(const PublishJob& job, const Progress& prog
     }
     if (state->broken) return state->broken->with(name);
     if (state->live(job.version) != nullptr) {
-      return Status(Code::kExists, name + ": a version of that name is there; publish under another name, or remove it first");
+      return Status(Code::kExists,
+                    name + ": a version of that name is there; publish under another name, or remove it first");
     }
     auto tree = WFS_TRY(scan_source(job.source_dir));
     auto result = attempt(job, tree, *state, progress, options);
     // The parent was removed, or gc was faster than the upload: with a fresh parent and new objects it can be done.
-    bool again = attempts < kAttempts && (result.code() == Code::kBusy || (result.code() == Code::kNotFound && !job.parent.named));
+    bool again = attempts < kAttempts &&
+                 (result.code() == Code::kBusy || (result.code() == Code::kNotFound && !job.parent.named));
     if (again) {
       spdlog::warn("publish {}: {}: starting over", name, result.status().to_string());
       continue;
@@ -102,10 +106,13 @@ Result<PublishResult> Publisher::run(const PublishJob& job, const Progress& prog
 }
 
 // An earlier run of the same job got as far as the commit.
-Result<PublishResult> Publisher::committed(const PublishJob& job, const VersionRecord& record, const CallOptions& options) {
+Result<PublishResult> Publisher::committed(const PublishJob& job, const VersionRecord& record,
+                                           const CallOptions& options) {
   if (job.adopt) {
     auto adopted = adopt(job, {job.model, record.number}, options);
-    if (!adopted.is_ok()) spdlog::warn("commit {}/{}: the cache could not take the files over: {}", job.model.str(), job.version.str(), adopted.to_string());
+    if (!adopted.is_ok())
+      spdlog::warn("commit {}/{}: the cache could not take the files over: {}", job.model.str(), job.version.str(),
+                   adopted.to_string());
   }
   return result_of(job.model, record);
 }
@@ -127,7 +134,9 @@ Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree
   auto parent = WFS_TRY(choose_parent(job, state, options));
   EdgeInput input{.model = job.model, .from = parent, .spool_dir = job.spool_dir, .window = window_};
   SourceReader reader(tree);
-  input.read_target = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) { return reader.read(file, range, out); };
+  input.read_target = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) {
+    return reader.read(file, range, out);
+  };
   for (const auto& file : tree.files) {
     input.files.push_back({file.cuts, file.header ? file.header->data_start : ~std::uint64_t{0}});
   }
@@ -194,7 +203,9 @@ Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree
   NodeRef node{job.model, logged.number};
   if (job.adopt) {
     auto adopted = adopt(job, node, options);
-    if (!adopted.is_ok()) spdlog::warn("commit {}/{}: the cache could not take the files over: {}", job.model.str(), job.version.str(), adopted.to_string());
+    if (!adopted.is_ok())
+      spdlog::warn("commit {}/{}: the cache could not take the files over: {}", job.model.str(), job.version.str(),
+                   adopted.to_string());
   }
   PublishResult result{.version = {job.model, job.version}, .node = node};
   if (parent) result.parent = VersionRef{parent->model, base->record().name};

@@ -14,9 +14,9 @@ struct PublishJob {
   ModelName model;
   VersionName version;
   ParentChoice parent;
-  std::string commit_id;       // random_id(), kept by the caller: the same job may be run again after a failure or a restart
+  std::string commit_id;  // random_id(), kept by the caller: the same job may be run again after a failure or a restart
   std::string spool_dir;
-  bool adopt = false;          // move the files into the cache when it is committed
+  bool adopt = false;  // move the files into the cache when it is committed
   // Called right before the first request that can make the version exist. False: give up (kInterrupted).
   std::function<bool()> before_commit;
 };
@@ -25,23 +25,26 @@ struct PublishJob {
 class Publisher {
  public:
   // All outlive this.
-  Publisher(Bucket& bucket, Cache& cache, ModelLogs& logs, Versions& versions, std::size_t threads, std::uint64_t memory);
+  Publisher(Bucket& bucket, Cache& cache, ModelLogs& logs, Versions& versions, std::size_t threads,
+            std::uint64_t memory);
   void stop();
 
   // Blocking. Errors:
   //   kExists       the name belongs to a live version (of another commit id)
   //   kNotFound     a named parent is not there
   //   kInvalid      something in the directory cannot be stored
-  //   kUnavailable  out of reach; run it again. When before_commit was called the outcome is open: it must be run again with the
+  //   kUnavailable  out of reach; run it again. When before_commit was called the outcome is open: it must be run again
+  //   with the
   //                 same commit id, which finds out
   Result<PublishResult> run(const PublishJob& job, const Progress& progress, const CallOptions& options);
 
  private:
-  Result<std::optional<NodeRef>> choose_parent(const PublishJob& job, const ModelState& state, const CallOptions& options);
+  Result<std::optional<NodeRef>> choose_parent(const PublishJob& job, const ModelState& state,
+                                               const CallOptions& options);
   Result<PublishResult> committed(const PublishJob& job, const VersionRecord& record, const CallOptions& options);
   Status adopt(const PublishJob& job, const NodeRef& node, const CallOptions& options);
-  Result<PublishResult> attempt(const PublishJob& job, const SourceTree& tree, const ModelState& state, const Progress& progress,
-                                const CallOptions& options);
+  Result<PublishResult> attempt(const PublishJob& job, const SourceTree& tree, const ModelState& state,
+                                const Progress& progress, const CallOptions& options);
 
   Bucket& bucket_;
   Cache& cache_;
