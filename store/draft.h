@@ -49,7 +49,7 @@ struct DraftStatus {
 using DraftInode = std::uint64_t;
 // An open file description: the filesystem's own number of it, unique among the open ones of one draft. Two handles of
 // one file have each their own end.
-using DraftHandle = std::uint64_t;
+using WriterHandle = std::uint64_t;
 
 // Any thread may call; nothing here waits for network, or for the disk longer than a small durable record takes.
 class Draft {
@@ -68,15 +68,15 @@ class Draft {
   virtual Status begin_change(pid_t tid) = 0;
   virtual void end_change() = 0;
   // `handle` can write to the file `inode` now. Pairs with released(). kReadOnly as above; never inside a bracket.
-  virtual Status writer_opened(DraftHandle handle, DraftInode inode, pid_t tid) = 0;
+  virtual Status writer_opened(WriterHandle handle, DraftInode inode, pid_t tid) = 0;
   // Bytes or size changed through a writable handle: puts off the settle time. Cheap: call it for every write.
   virtual void changed(pid_t tid) = 0;
   // A write, truncate or fsync of a writer failed with an error it saw: the draft is not published by itself.
   virtual void writer_failed(DraftInode inode, const Status& why) = 0;
   // FLUSH of a writable handle: `exiting` is PF_EXITING of the caller (closed by its end, not by close()).
-  virtual void flushed(DraftHandle handle, pid_t tid, bool exiting) = 0;
+  virtual void flushed(WriterHandle handle, pid_t tid, bool exiting) = 0;
   // RELEASE of a writable handle: its last flush decides whether it was interrupted.
-  virtual void released(DraftHandle handle) = 0;
+  virtual void released(WriterHandle handle) = 0;
   virtual int writers() const = 0;                // writable handles open now
   virtual Status charge(std::int64_t bytes) = 0;  // about to grow; kNoSpace
 
@@ -85,6 +85,7 @@ class Draft {
 };
 using DraftPtr = std::shared_ptr<Draft>;
 
+// Whatever it handed out is not called any more when it goes (but may be let go later).
 class Drafts {
  public:
   virtual ~Drafts() = default;
@@ -109,7 +110,8 @@ class Drafts {
   // joined. While nobody knows whether the bucket took the commit, `done` waits.
   virtual void commit(const DraftPtr& draft, std::function<void(Result<PublishResult>)> done) = 0;
 
-  // Stops publishing on its own (umount); waits at most until `deadline` for commits under way. What is left is kept.
+  // Publishes what is complete and whose writer has ended without waiting for the settle time, then nothing more
+  // (umount); waits at most until `deadline` for commits under way. What is left is kept, and stays listed.
   virtual void shut_down(SteadyTime deadline) = 0;
 };
 

@@ -92,7 +92,7 @@ void DraftMachine::end_change(SteadyTime now) {
   touch(now);
 }
 
-Status DraftMachine::open_writer(DraftHandle handle, DraftInode inode, std::optional<ProcessId> who, SteadyTime now) {
+Status DraftMachine::open_writer(WriterHandle handle, DraftInode inode, std::optional<ProcessId> who, SteadyTime now) {
   WFS_TRY(give_way());
   note_writer(who);
   touch(now);
@@ -117,7 +117,7 @@ void DraftMachine::writer_failed(DraftInode inode, const std::string& why) {
   }
 }
 
-void DraftMachine::flushed(DraftHandle handle, bool exiting) {
+void DraftMachine::flushed(WriterHandle handle, bool exiting) {
   auto found = handles_.find(handle);
   if (found == handles_.end()) return;
   found->second.flushed = true;
@@ -125,7 +125,7 @@ void DraftMachine::flushed(DraftHandle handle, bool exiting) {
   found->second.flush_at = ++tick_;
 }
 
-void DraftMachine::released(DraftHandle handle, SteadyTime now) {
+void DraftMachine::released(WriterHandle handle, SteadyTime now) {
   auto found = handles_.find(handle);
   if (found == handles_.end()) return;
   Handle closed = found->second;
@@ -160,13 +160,13 @@ void DraftMachine::interrupt_now(std::string why, DraftInode inode, std::uint64_
 
 // The directory's name.
 
-Status DraftMachine::may_rename() const {
-  auto copy = *this;
-  return copy.give_way();
+Status DraftMachine::hold() {
+  WFS_TRY(give_way());
+  brackets_++;
+  return {};
 }
 
 void DraftMachine::renamed(bool final_name, SteadyTime now) {
-  give_way().ignore("the owner asked may_rename() under the same lock");
   bool was_final = std::exchange(final_name_, final_name);
   bool repaired = phase_ == Phase::kFailed && !interrupted_;
   if (phase_ == Phase::kFailed) phase_ = Phase::kOpen;
@@ -185,10 +185,10 @@ void DraftMachine::renamed(bool final_name, SteadyTime now) {
   not_before_ = now;
 }
 
-Status DraftMachine::remove() {
+Status DraftMachine::may_remove() const {
   if (phase_ == Phase::kPublishing || phase_ == Phase::kCommitting) return {Code::kBusy, "it is being published"};
   if (phase_ == Phase::kCommitted) return {Code::kReadOnly, "it is committed"};
-  phase_ = Phase::kRemoved;
+  if (phase_ == Phase::kRemoved) return {Code::kNotFound, "it is removed"};
   return {};
 }
 

@@ -111,20 +111,23 @@ class DraftMachine {
   // Writers. `who`: nullopt where the process cannot be told. See Draft for what each means.
   Status begin_change(std::optional<ProcessId> who, SteadyTime now);
   void end_change(SteadyTime now);
-  Status open_writer(DraftHandle handle, DraftInode inode, std::optional<ProcessId> who, SteadyTime now);
+  Status open_writer(WriterHandle handle, DraftInode inode, std::optional<ProcessId> who, SteadyTime now);
   void wrote(std::optional<ProcessId> who, SteadyTime now);
   void wrote_back(SteadyTime now);  // the kernel did, for a process we know by its handle
   void writer_failed(DraftInode inode, const std::string& why);
-  void flushed(DraftHandle handle, bool exiting);
-  void released(DraftHandle handle, SteadyTime now);
+  void flushed(WriterHandle handle, bool exiting);
+  void released(WriterHandle handle, SteadyTime now);
   // `name`: of the program, for the message.
   void process_ended(ProcessId process, ProcessEnd end, const std::string& name, SteadyTime now);
   int writers() const { return static_cast<int>(handles_.size()); }
 
   // The directory's name.
-  Status may_rename() const;
+  // Brackets a change of the record (name, parent): as begin_change, but nobody wrote.
+  Status hold();
+  void unhold() { brackets_--; }
   void renamed(bool final_name, SteadyTime now);
-  Status remove();  // kBusy while it publishes; afterwards nothing happens any more
+  Status may_remove() const;                   // kBusy while it publishes
+  void remove() { phase_ = Phase::kRemoved; }  // while held; afterwards nothing happens any more
 
   // A commit asked for. OK: it is under way, joined, or done already. kBusy, kInvalid as Drafts::commit.
   Status ask(SteadyTime now);
@@ -186,7 +189,7 @@ class DraftMachine {
   SteadyTime ended_at_{};
   bool others_wrote_ = false;
 
-  std::map<DraftHandle, Handle> handles_;
+  std::map<WriterHandle, Handle> handles_;
   int brackets_ = 0;
   SteadyTime last_change_;
   std::uint64_t generation_ = 1;  // of the contents

@@ -24,7 +24,7 @@ class DraftMachineTest : public ::testing::Test {
   DraftMachine made_by_nobody_known() { return {DraftTimes{}, true, std::nullopt, clock_.now()}; }
 
   // One file written and closed as cp does.
-  void write_file(DraftMachine& draft, std::optional<ProcessId> who = kCp, DraftHandle handle = 1) {
+  void write_file(DraftMachine& draft, std::optional<ProcessId> who = kCp, WriterHandle handle = 1) {
     EXPECT_OK(draft.begin_change(who, clock_.now()));
     EXPECT_OK(draft.open_writer(handle, 10 + handle, who, clock_.now()));
     draft.end_change(clock_.now());
@@ -56,6 +56,11 @@ class DraftMachineTest : public ::testing::Test {
     end_cp(draft);
     attempt_ = run_complete(draft).publish->attempt;
     return draft;
+  }
+  void rename(DraftMachine& draft, bool final_name) {
+    ASSERT_OK(draft.hold());
+    draft.renamed(final_name, clock_.now());
+    draft.unhold();
   }
   std::uint64_t attempt_ = 0;
   std::string text(const DraftMachine& draft) { return draft.status(clock_.now()).text(); }
@@ -303,8 +308,7 @@ TEST_F(DraftMachineTest, RenamingATemporaryNamePublishesAtOnceAndWithoutCheck) {
     auto draft = made_by_cp(false);
     write_file(draft);
     if (interrupted) draft.interrupt("x");
-    ASSERT_OK(draft.may_rename());
-    draft.renamed(true, clock_.now());
+    rename(draft, true);
     EXPECT_TRUE(draft.decide(clock_.now()).publish);
     EXPECT_STATUS(draft.begin_change(kCp, clock_.now()), Code::kReadOnly);
   }
@@ -313,7 +317,7 @@ TEST_F(DraftMachineTest, RenamingATemporaryNamePublishesAtOnceAndWithoutCheck) {
 TEST_F(DraftMachineTest, ARenamePublishesWhenTheLastHandleIsGone) {
   auto draft = made_by_cp(false);
   ASSERT_OK(draft.open_writer(1, 1, kCp, clock_.now()));
-  draft.renamed(true, clock_.now());
+  rename(draft, true);
   EXPECT_FALSE(run(draft).publish);
   draft.flushed(1, false);
   draft.released(1, clock_.now());
@@ -325,7 +329,7 @@ TEST_F(DraftMachineTest, ARenamePublishesWhenTheLastHandleIsGone) {
 TEST_F(DraftMachineTest, AWriterThatDiesAfterTheRenameKeepsItFromPublishing) {
   auto draft = made_by_cp(false);
   ASSERT_OK(draft.open_writer(1, 1, kCp, clock_.now()));
-  draft.renamed(true, clock_.now());
+  rename(draft, true);
   draft.flushed(1, true);
   draft.released(1, clock_.now());
   EXPECT_FALSE(run_complete(draft).publish);
@@ -336,7 +340,7 @@ TEST_F(DraftMachineTest, AWriterThatDiedBeforeTheRenameDoesNotThoughItsReleaseCo
   auto draft = made_by_cp(false);
   ASSERT_OK(draft.open_writer(1, 1, kCp, clock_.now()));
   draft.flushed(1, true);
-  draft.renamed(true, clock_.now());
+  rename(draft, true);
   draft.released(1, clock_.now());
   EXPECT_TRUE(run(draft).publish);
 }
@@ -344,8 +348,8 @@ TEST_F(DraftMachineTest, AWriterThatDiedBeforeTheRenameDoesNotThoughItsReleaseCo
 TEST_F(DraftMachineTest, BackToATemporaryNameTakesTheWishBack) {
   auto draft = made_by_cp(false);
   ASSERT_OK(draft.open_writer(1, 1, kCp, clock_.now()));
-  draft.renamed(true, clock_.now());
-  draft.renamed(false, clock_.now());
+  rename(draft, true);
+  rename(draft, false);
   draft.flushed(1, false);
   draft.released(1, clock_.now());
   end_cp(draft);
@@ -357,7 +361,7 @@ TEST_F(DraftMachineTest, FromOneFinalNameToAnotherTheSettleRulesGoOn) {
   write_file(draft);
   end_cp(draft);
   clock_.advance(milliseconds(900));
-  draft.renamed(true, clock_.now());
+  rename(draft, true);
   EXPECT_FALSE(draft.decide(clock_.now()).publish);
   EXPECT_TRUE(run_complete(draft).publish);
 }
@@ -405,7 +409,7 @@ TEST_F(DraftMachineTest, APublishByItselfGivesWayToAChangeUntilItCommits) {
     if (kind == 1) {
       ASSERT_OK(draft.open_writer(1, 1, kCp, clock_.now()));
     }
-    if (kind == 2) draft.renamed(true, clock_.now());
+    if (kind == 2) rename(draft, true);
     EXPECT_TRUE(draft.decide(clock_.now()).cancel);
     EXPECT_STATUS(draft.enter_commit(attempt_), Code::kInterrupted);
     if (kind == 0) draft.end_change(clock_.now());
@@ -426,13 +430,13 @@ TEST_F(DraftMachineTest, PastTheCommitNothingGivesWay) {
   ASSERT_OK(draft.enter_commit(attempt_));
   EXPECT_STATUS(draft.begin_change(kCp, clock_.now()), Code::kReadOnly);
   EXPECT_STATUS(draft.open_writer(1, 1, kCp, clock_.now()), Code::kReadOnly);
-  EXPECT_STATUS(draft.may_rename(), Code::kReadOnly);
-  EXPECT_STATUS(draft.remove(), Code::kBusy);
+  EXPECT_STATUS(draft.hold(), Code::kReadOnly);
+  EXPECT_STATUS(draft.may_remove(), Code::kBusy);
   EXPECT_EQ(text(draft), "publishing");
   draft.finished(attempt_, {}, clock_.now());
   EXPECT_EQ(text(draft), "committed");
   EXPECT_STATUS(draft.begin_change(kCp, clock_.now()), Code::kReadOnly);
-  EXPECT_STATUS(draft.remove(), Code::kReadOnly);
+  EXPECT_STATUS(draft.may_remove(), Code::kReadOnly);
   EXPECT_OK(draft.ask(clock_.now()));
 }
 
@@ -450,8 +454,7 @@ TEST_F(DraftMachineTest, TheNameTakenFailsAndKeepsTheDraft) {
   auto actions = run(draft);
   EXPECT_FALSE(actions.publish || actions.wake);
   // Another name repairs it.
-  ASSERT_OK(draft.may_rename());
-  draft.renamed(true, clock_.now());
+  rename(draft, true);
   EXPECT_TRUE(draft.decide(clock_.now()).publish);
 }
 
@@ -546,7 +549,8 @@ TEST_F(DraftMachineTest, ARemovedDraftDoesNothingAnyMore) {
   auto draft = made_by_cp();
   write_file(draft);
   end_cp(draft);
-  ASSERT_OK(draft.remove());
+  ASSERT_OK(draft.may_remove());
+  draft.remove();
   clock_.advance(seconds(100));
   auto actions = draft.decide(clock_.now());
   EXPECT_FALSE(actions.check || actions.publish || actions.wake);
@@ -578,7 +582,7 @@ TEST_F(DraftMachineTest, GivingUpVoidsAPublishBeforeItsCommitAndRemembersWhoAske
   EXPECT_FALSE(settled.asked_for());
 
   auto renamed = made_by_cp(false);
-  renamed.renamed(true, clock_.now());
+  rename(renamed, true);
   auto attempt = renamed.decide(clock_.now()).publish->attempt;
   EXPECT_EQ(renamed.asked_for(), PublishTrigger::kRenamed);
   renamed.give_up();
@@ -603,7 +607,7 @@ TEST_F(DraftMachineTest, InvariantsHoldUnderRandomEvents) {
     std::mt19937 random(seed);
     bool temporary = random() % 4 == 0;
     DraftMachine draft(DraftTimes{}, !temporary, random() % 5 ? std::optional(kCp) : std::nullopt, clock_.now());
-    std::set<DraftHandle> open;
+    std::set<WriterHandle> open;
     int brackets = 0;
     std::optional<std::uint64_t> job, entered;
     std::uint64_t next_handle = 1, contents = 0, published = 0;
@@ -657,11 +661,12 @@ TEST_F(DraftMachineTest, InvariantsHoldUnderRandomEvents) {
           if (random() % 3 == 0) asked = draft.ask(now).is_ok() || asked;
           break;
         case 9:
-          if (random() % 4 == 0 && draft.may_rename()) {
+          if (random() % 4 == 0 && draft.hold()) {
             EXPECT_FALSE(frozen);
             bool to_final = random() % 2;
             asked = asked || to_final;
             draft.renamed(to_final, now);
+            draft.unhold();
             temporary = !to_final;
           }
           break;
