@@ -313,20 +313,18 @@ void DraftManager::shut_down(SteadyTime deadline) {
     MutexLock lock(work_mutex_);
     if (std::exchange(shut_down_, true)) return;
   }
-  for (auto& entry : entries()) {
-    MutexLock lock(entry->mutex_);
-    entry->machine_.hurry();
-  }
-  run_due();
-  while (now() < deadline && anything_under_way()) {
+  while (now() < deadline) {
+    for (auto& entry : entries()) {
+      MutexLock lock(entry->mutex_);
+      entry->machine_.hurry();
+    }
+    if (!anything_under_way()) break;
     run_due();
     MutexLock lock(work_mutex_);
-    if (jobs_ == 0) continue;
-    auto left = std::min<SteadyTime::duration>(deadline - now(), std::chrono::milliseconds(200));
+    auto left = std::min<SteadyTime::duration>(deadline - now(), std::chrono::milliseconds(jobs_ > 0 ? 200 : 5));
     work_changed_.wait_until(work_mutex_, std::chrono::steady_clock::now() + left);
   }
-  auto all = entries();
-  for (auto& entry : all) {
+  for (auto& entry : entries()) {
     {
       MutexLock lock(entry->mutex_);
       entry->machine_.give_up();
