@@ -8,12 +8,14 @@
 #include "store/drafts/drafts.h"
 #include "store/get.h"
 #include "store/models.h"
+#include "store/publish/compactor.h"
 #include "store/publish/publisher.h"
 
 namespace weightfs {
 namespace {
 
 constexpr std::uint64_t kWarmPiece = 4 << 20;
+constexpr std::uint64_t kCompactRate = std::uint64_t{200} << 20;  // plain bytes a second, in the background of a mount
 
 class StoreImpl final : public Store {
  public:
@@ -26,8 +28,10 @@ class StoreImpl final : public Store {
         logs_(*bucket_, clock_, &log_states_),
         versions_(*bucket_, *cache_, logs_, clock_, versions_options()),
         publisher_(*bucket_, *cache_, logs_, versions_, cores(), options_.memory),
+        compactor_(*bucket_, *cache_, logs_, versions_, 1, options_.memory),
         models_(*bucket_, *cache_, logs_, clock_, options_.poll),
-        background_("background", 2) {}
+        background_("background", 2),
+        compacting_("compacting", 1) {}
 
   ~StoreImpl() override {
     // In the order of who calls whom: nothing is called after it is gone.
@@ -35,7 +39,9 @@ class StoreImpl final : public Store {
     if (drafts_) drafts_->shut_down(std::chrono::steady_clock::now());
     models_.stop();
     background_.stop();
+    compacting_.stop();
     drafts_.reset();
+    compactor_.stop();
     publisher_.stop();
     versions_.stop();
   }
@@ -163,6 +169,12 @@ class StoreImpl final : public Store {
     return {};
   }
 
+  Result<CompactResult> compact(const ModelName& model, const std::function<void(const WantedEdge&)>& step,
+                                const CallOptions& options) override {
+    if (options_.read_only) return Status(Code::kReadOnly, model.str() + ": opened read-only");
+    return compactor_.run(model, {}, step, options);
+  }
+
   Status set_pinned(const NodeRef& node, bool pinned) override {
     return cache_->set_pinned(node.model.str(), node.number, pinned);
   }
@@ -230,8 +242,27 @@ class StoreImpl final : public Store {
     return result;
   }
 
+  // The publisher has both ends of new skip edges in its cache: it makes them behind the trainer's back, slowly.
+  void compact_later(const ModelName& model) {
+    if (!options_.compact || options_.read_only) return;
+    compacting_.post([this, model] {
+      Compactor::Options how;
+      how.only_cached = true;
+      how.bytes_per_second = kCompactRate;
+      auto result = compactor_.run(model, how, {}, {std::chrono::hours(24), cancel_});
+      if (result.is_ok() && result->sent_bytes > 0) {
+        spdlog::info("compact {}: {} skip edges, {} full edges, {} bytes sent", model.str(), result->skip_edges,
+                     result->full_edges, result->sent_bytes);
+      } else if (!result.is_ok() && !cancel_->cancelled()) {
+        spdlog::warn("compact {}: {}: it is tried again after the next commit", model.str(),
+                     result.status().to_string());
+      }
+    });
+  }
+
   void after_commit(const ModelName& model, const CallOptions& options) {
     models_.note(model);
+    compact_later(model);
     if (options.cancel && options.cancel->cancelled()) return;
     auto job = [this, model] {
       auto status = logs_.get(model).snapshot_if_due({std::chrono::seconds(30), cancel_});
@@ -296,8 +327,10 @@ class StoreImpl final : public Store {
   ModelLogs logs_;
   mutable Versions versions_;
   Publisher publisher_;
+  Compactor compactor_;
   mutable Models models_;
   WorkerPool background_;
+  WorkerPool compacting_;
   std::unique_ptr<Drafts> drafts_;
 };
 

@@ -17,6 +17,7 @@
 #include "store/cache/cache.h"
 #include "store/format/manifest.h"
 #include "store/log/model_state.h"
+#include "store/publish/compaction_policy.h"
 
 namespace weightfs {
 
@@ -153,6 +154,10 @@ class Store {
   // Blocking. Everything of these files (all when empty) into the cache.
   virtual Status warm(const VersionPtr& version, const std::vector<std::uint32_t>& files, const Progress& progress = {},
                       const CallOptions& options = {}) = 0;
+  // Blocking. Makes the skip edges and full edges that `model` lacks; `step` (may be null) is told of each before it is
+  // made.
+  virtual Result<CompactResult> compact(const ModelName& model, const std::function<void(const WantedEdge&)>& step = {},
+                                        const CallOptions& options = {}) = 0;
   virtual Status set_pinned(const NodeRef& node, bool pinned) = 0;
 
   virtual Drafts& drafts() = 0;

@@ -69,7 +69,8 @@ Materializer::Materializer(Bucket& bucket, Cache& cache, Meta& meta, PathSource&
       gate_(options.memory),
       fetch_pool_(fetch_pool),
       decode_pool_("decode", options.decode_threads),
-      plan_pool_("plan", options.plan_threads) {}
+      plan_pool_("plan", options.plan_threads),
+      timer_("read-retry") {}
 
 Materializer::~Materializer() { stop(); }
 
@@ -80,6 +81,7 @@ void Materializer::stop() {
   }
   cancel_->cancel();
   gate_.close();
+  timer_.stop();
   plan_pool_.stop();
   fetch_pool_.stop();  // its jobs post to the decode pool
   decode_pool_.stop();

@@ -15,6 +15,7 @@
 
 #include "store/base/mutex.h"
 #include "store/base/threads.h"
+#include "store/base/timer.h"
 #include "store/materialize/memory_gate.h"
 #include "store/materialize/plan.h"
 
@@ -64,6 +65,8 @@ class Materializer {
 
   // Runs something on the decode pool. False: shutting down.
   bool post(std::function<void()> job) { return decode_pool_.post(std::move(job)); }
+  // The same after a while; at once when shutting down. False: shut down.
+  bool post_after(Duration delay, std::function<void()> job) { return timer_.after(delay, std::move(job)); }
   Planner& planner() { return planner_; }
   const MaterializeCounters& counters() const { return counters_; }
   // Fails what is queued with kInterrupted, waits for what runs (bounded by cancelled requests), joins.
@@ -105,6 +108,7 @@ class Materializer {
   WorkerPool& fetch_pool_;
   WorkerPool decode_pool_;
   WorkerPool plan_pool_;
+  Timer timer_;
 };
 
 }  // namespace weightfs

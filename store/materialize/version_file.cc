@@ -121,14 +121,12 @@ void VersionFile::start(const std::shared_ptr<Read>& read) {
     bool again = read->is_page_fault && !result.is_ok() && result.code() == Code::kUnavailable &&
                  self->clock_.now() < read->give_up;
     if (again) {
-      // The reader dies of an error (SIGBUS), so it goes on. The pause is short; a decode thread can bear it.
-      self->clock_.sleep_for(self->policy_.fault_pause);
+      // The reader dies of an error (SIGBUS), so it goes on after a pause.
       {
         MutexLock lock(read->mutex);
         read->failed = Status();
       }
-      self->start(read);
-      return;
+      if (self->materializer_.post_after(self->policy_.fault_pause, [self, read] { self->start(read); })) return;
     }
     if (read->claim()) read->done(std::move(result));
   };

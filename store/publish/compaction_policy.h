@@ -28,6 +28,12 @@ struct WantedEdge {
   friend bool operator==(const WantedEdge&, const WantedEdge&) = default;
 };
 
+struct CompactResult {
+  std::uint64_t skip_edges = 0, full_edges = 0;
+  std::uint64_t declined = 0;  // tried, and no smaller than the path they were to replace
+  std::uint64_t sent_bytes = 0;
+};
+
 // The next edge that `model` should get, the oldest version first (later ones build on it); nullopt: nothing is wanted.
 // `declined` are edges (from, to) that were tried and were no gain; `can` says whether both ends can be had cheaply
 // here (null: all can). N counts along live parents; a version whose parent was removed counts from its nearest live

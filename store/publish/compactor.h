@@ -10,12 +10,6 @@
 
 namespace weightfs {
 
-struct CompactResult {
-  std::uint64_t skip_edges = 0, full_edges = 0;
-  std::uint64_t declined = 0;  // tried, and no smaller than the path they were to replace
-  std::uint64_t sent_bytes = 0;
-};
-
 class Compactor {
  public:
   // All outlive this.
