@@ -18,7 +18,6 @@ enum BaseShape : std::uint8_t {
 constexpr std::uint8_t kHasFrame = 4;
 constexpr std::uint8_t kPlaced = 8;  // varint object, varint offset follow
 constexpr std::size_t kLeastRecord = 2;
-constexpr std::size_t kLeastBlock = 1 + 1 + 16 + kLeastRecord;
 
 constexpr std::uint32_t kIndexMagic = 0x49534657;  // "WFSI"
 constexpr std::uint8_t kIndexFormat = 1;
