@@ -41,8 +41,10 @@ Status status_of_curl(CURLcode code, const char* detail) {
   std::string text = detail != nullptr && *detail != '\0' ? detail : curl_easy_strerror(code);
   switch (code) {
     case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL:
       return {Code::kInvalid, text};
+    case CURLE_UNSUPPORTED_PROTOCOL:  // URLs are checked before: "HTTP/0.9", as it calls what is no HTTP
+    case CURLE_WEIRD_SERVER_REPLY:
+      return {Code::kCorrupt, text};
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_ISSUER_ERROR:
@@ -228,6 +230,9 @@ class HttpClient::Transfer {
     if (complete && answer_.head.status() >= 200) {
       began_ = true;
       if (request_.sink != nullptr) answer_.refused = request_.sink->begin(answer_.head);
+      // What lies about its range may lie about its length: the next answer would begin in the middle of this one.
+      bool lies = !answer_.refused.is_ok() && answer_.head.status() < 300;
+      if (lies) set(CURLOPT_FORBID_REUSE, 1L);
     }
     return true;
   }

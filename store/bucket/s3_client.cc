@@ -149,7 +149,9 @@ S3Client::Verdict S3Client::judge_error(const S3Request& request, const HttpAnsw
   if (code == "RequestTimeTooSkewed") {
     return {Next::kResign, {Code::kPermission, text + ": this host's clock is wrong"}, {}};
   }
-  if (is_one_of(code, {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"})) {
+  // The answer to a HEAD has no body that would tell more.
+  bool mute = request.method == "HEAD" && (status == 400 || status == 403);
+  if (mute || is_one_of(code, {"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAccessKeyId"})) {
     return {Next::kReload, {Code::kPermission, text}, {}};
   }
   if (code == "NotImplemented" || status == 501) return fail(Code::kUnsupported);
@@ -201,6 +203,10 @@ S3Client::Verdict S3Client::judge(const S3Request& request, const Outcome& outco
   int status = answer.head.status();
   if (request.any_answer && status < 500 && status != 429 && parse_http_date(answer.head.find("date"))) return {};
   bool good = status >= 200 && status < 300;
+  // CompleteMultipartUpload may say 200 before it knows.
+  if (good && request.sink == nullptr && !parse_error_code(as_text(answer.body)).empty()) {
+    return judge_error(request, answer);
+  }
   if (good && answer.refused.is_ok()) {
     auto end = request.sink != nullptr ? request.sink->end() : Status();
     return end.is_ok() ? Verdict{} : Verdict{Next::kRetryFew, end, {}};
