@@ -12,6 +12,7 @@
 #include "tests/support/checkpoint.h"
 #include "tests/support/memory_bucket.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/store_host.h"
 #include "tests/support/temp_dir.h"
 
 namespace weightfs {
@@ -21,36 +22,7 @@ using testing::CheckpointShape;
 using testing::read_tree;
 using testing::write_checkpoint;
 
-// One host: a cache of its own on the shared objects.
-struct Host {
-  explicit Host(const MemoryBucket& shared, std::uint64_t memory = std::uint64_t{256} << 20) {
-    StoreOptions options;
-    options.bucket_url = "memory://test";
-    options.cache_dir = dir / "cache";
-    options.memory = memory;
-    auto own = shared.another();
-    bucket = own.get();
-    options.use_bucket = std::move(own);
-    auto opened = Store::open(std::move(options));
-    if (!opened.is_ok()) throw std::runtime_error(opened.status().to_string());
-    store = std::move(opened).value();
-  }
-  PublishResult publish(const std::string& source, const std::string& version, const ParentChoice& parent = {}) {
-    auto result = store->publish(source, *VersionRef::parse(version), parent);
-    if (!result.is_ok()) throw std::runtime_error(result.status().to_string());
-    return std::move(result).value();
-  }
-  Status get(const std::string& version, const std::string& dest) {
-    auto ref = *VersionRef::parse(version);
-    auto found = WFS_TRY(store->find_version(ref.model, ref.version.str()));
-    return store->get(found, dest);
-  }
-  std::uint64_t got() const { return store->counters().at("bucket_get_bytes"); }
-
-  TempDir dir;
-  MemoryBucket* bucket = nullptr;
-  std::unique_ptr<Store> store;
-};
+using Host = testing::StoreHost;
 
 class StoreTest : public ::testing::Test {
  protected:
