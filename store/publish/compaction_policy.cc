@@ -74,8 +74,12 @@ std::optional<WantedEdge> next_wanted_edge(const ModelName& model, const StateRe
   for (const auto& [number, place] : lineage.places) {
     NodeRef target{model, number};
     if (can && !can(target)) continue;
-    for (auto stride : strides) {
+    for (std::size_t i = 0; i < strides.size(); i++) {
+      const auto stride = strides[i];
       if (place.depth == 0 || place.depth % stride != 0) continue;
+      // The longest stride that divides N leads there; a shorter one beside it would be on nobody's path from nothing.
+      bool longer = stride > 1 && i + 1 < strides.size() && place.depth % strides[i + 1] == 0;
+      if (longer) continue;
       auto ancestor = lineage.ancestor(number, stride);
       NodeRef from{model, ancestor};
       if (ancestor == 0 || has_edge(*state, from, number) || declined.contains({ancestor, number}) ||

@@ -13,10 +13,10 @@
 namespace weightfs {
 
 struct CompactionRules {
-  std::vector<std::uint64_t> strides = {8, 64, 512,
-                                        4096};  // version N gets an edge from N - stride when stride divides N
-  double full_over = 1.7;                       // a full edge where the cheapest path costs over so many full encodings
-  std::uint64_t max_frames_deep = 24;           // … or has more edges than this
+  std::vector<std::uint64_t> strides = {
+      8, 64, 512, 4096};               // version N gets an edge from N - stride for the longest stride that divides N
+  double full_over = 1.7;              // a full edge where the cheapest path costs over so many full encodings
+  std::uint64_t max_frames_deep = 24;  // … or has more edges than this
 };
 
 struct WantedEdge {
