@@ -8,6 +8,7 @@
 #include "store/log/probe.h"
 #include "store/publish/base_match.h"
 #include "store/publish/edge_writer.h"
+#include "store/publish/parent_choice.h"
 
 namespace weightfs {
 namespace {
@@ -41,13 +42,77 @@ void Publisher::stop() {
   upload_pool_.stop();
 }
 
-Result<std::optional<NodeRef>> Publisher::choose_parent(const PublishJob& job, const ModelState& state,
-                                                        const CallOptions& options) {
+namespace {
+
+// Reads one version's files for as long as a publish needs them.
+class BaseReader {
+ public:
+  BaseReader(Versions& versions, VersionPtr version, const CallOptions& options)
+      : versions_(versions), version_(std::move(version)), options_(options) {}
+  Status read(std::uint32_t file, ByteRange range, MutableByteSpan out) {
+    std::shared_ptr<VersionFile> opened;
+    {
+      MutexLock lock(mutex_);
+      auto found = open_.find(file);
+      if (found != open_.end()) opened = found->second;
+    }
+    if (!opened) {
+      opened = WFS_TRY(versions_.open_file(version_, file, options_));
+      MutexLock lock(mutex_);
+      if (open_.size() >= 64) open_.clear();  // a bound on descriptors; those in use live on
+      open_[file] = opened;
+    }
+    return opened->read_now(range, out, options_);
+  }
+  const VersionPtr& version() const { return version_; }
+  const Manifest& manifest() const { return version_->manifest(); }
+
+ private:
+  Versions& versions_;
+  const VersionPtr version_;
+  const CallOptions& options_;
+  Mutex mutex_;
+  std::map<std::uint32_t, std::shared_ptr<VersionFile>> open_ GUARDED_BY(mutex_);
+};
+
+constexpr std::size_t kRecent = 4;  // versions that are sampled besides the newest
+
+}  // namespace
+
+// The newest version, unless a sample shows another that is whole in the cache to be a fifth cheaper: a recent one (a
+// run that went back to an earlier checkpoint), or the one of the same name in the model that this one was forked from.
+Result<NodeRef> Publisher::cheapest_parent(const PublishJob& job, const SourceTree& tree, const ModelState& state,
+                                           const CallOptions& options) {
+  auto live = state.live_versions();
+  std::vector<NodeRef> candidates{{state.model, live.back()->number}};
+  auto add = [&](const NodeRef& node) {
+    auto other = logs_.get(node.model).state();
+    const auto* record = other->version(node.number);
+    bool whole = record != nullptr && cache_.cached_bytes(node.model.str(), node.number) >= record->plain_bytes;
+    if (whole && std::find(candidates.begin(), candidates.end(), node) == candidates.end()) candidates.push_back(node);
+  };
+  for (std::size_t i = 1; i <= kRecent && i < live.size(); i++) add({state.model, live[live.size() - 1 - i]->number});
+  for (const auto& origin : bases_of(state)) {
+    auto other = logs_.get(origin).state();
+    if (const auto* same = other->live(job.version)) add({origin, same->number});
+  }
+  if (candidates.size() == 1) return candidates[0];
+  SourceReader reader(tree);
+  std::vector<std::uint64_t> costs;
+  for (const auto& candidate : candidates) {
+    BaseReader base(versions_, WFS_TRY(versions_.open(candidate, options)), options);
+    auto read = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) { return base.read(file, range, out); };
+    costs.push_back(WFS_TRY(sample_cost(tree, reader, base.manifest(), read)));
+  }
+  return candidates[cheapest_candidate(costs)];
+}
+
+Result<std::optional<NodeRef>> Publisher::choose_parent(const PublishJob& job, const SourceTree& tree,
+                                                        const ModelState& state, const CallOptions& options) {
   if (job.parent.none) return std::optional<NodeRef>();
   if (!job.parent.named) {
-    const auto* latest = state.latest();
-    if (latest == nullptr) return std::optional<NodeRef>();
-    return std::optional<NodeRef>(NodeRef{state.model, latest->number});
+    if (state.latest() == nullptr) return std::optional<NodeRef>();
+    return std::optional<NodeRef>(WFS_TRY(cheapest_parent(job, tree, state, options)));
   }
   const auto& named = *job.parent.named;
   ModelStatePtr other;
@@ -131,7 +196,7 @@ Status Publisher::adopt(const PublishJob& job, const NodeRef& node, const CallOp
 
 Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree& tree, const ModelState& state,
                                          const Progress& progress, const CallOptions& options) {
-  auto parent = WFS_TRY(choose_parent(job, state, options));
+  auto parent = WFS_TRY(choose_parent(job, tree, state, options));
   EdgeInput input{.model = job.model, .from = parent, .spool_dir = job.spool_dir, .window = window_};
   SourceReader reader(tree);
   input.read_target = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) {
@@ -140,32 +205,20 @@ Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree
   for (const auto& file : tree.files) {
     input.files.push_back({file.cuts, file.header ? file.header->data_start : ~std::uint64_t{0}});
   }
-  VersionPtr base;
+  std::optional<BaseReader> base;
   std::unique_ptr<BaseMatcher> matcher;
-  Mutex mutex;
-  std::map<std::uint32_t, std::shared_ptr<VersionFile>> open_files;
-  auto base_file = [&](std::uint32_t file) -> Result<std::shared_ptr<VersionFile>> {
-    {
-      MutexLock lock(mutex);
-      auto found = open_files.find(file);
-      if (found != open_files.end()) return found->second;
-    }
-    auto opened = WFS_TRY(versions_.open_file(base, file, options));
-    MutexLock lock(mutex);
-    if (open_files.size() >= 64) open_files.clear();  // a bound on descriptors; those in use live on
-    return open_files.try_emplace(file, std::move(opened)).first->second;
-  };
   if (parent) {
-    base = WFS_TRY(versions_.open(*parent, options).with("parent"));
-    input.read_base = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) -> Status {
-      auto opened = WFS_TRY(base_file(file));
-      return opened->read_now(range, out, options);
+    base.emplace(versions_, WFS_TRY(versions_.open(*parent, options).with("parent")), options);
+    input.read_base = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) {
+      return base->read(file, range, out);
     };
     matcher = WFS_TRY(BaseMatcher::make(base->manifest(), input.read_base));
     input.base_of = [&](std::uint32_t file, const BlockSpan& block) {
       return matcher->segments(tree.files[file].entry, tree.files[file].header.get(), block);
     };
-    input.base_map = [&](std::uint32_t file) -> Result<FileMapPtr> { return versions_.file_map(base, file, options); };
+    input.base_map = [&](std::uint32_t file) -> Result<FileMapPtr> {
+      return versions_.file_map(base->version(), file, options);
+    };
   }
   std::uint64_t encoded_bytes = 0;
   auto tell = [&](std::uint64_t bytes) {
@@ -185,7 +238,7 @@ Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree
   WFS_TRY(bucket_.put(manifest_key(job.model, ref.digest), bytes, IfExists::kOverwrite, options).with("manifest"));
 
   PublishEntry entry{.version = job.version, .manifest = ref, .parent = parent, .edge = output.edge};
-  if (parent) entry.parent_version = base->record().name;
+  if (parent) entry.parent_version = base->version()->record().name;
   entry.plain_bytes = tree.plain_bytes;
   entry.stored_bytes = output.edge.total_bytes + bytes.size();
   entry.changed_elements = output.changed_elements;
@@ -208,7 +261,7 @@ Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree
                    adopted.to_string());
   }
   PublishResult result{.version = {job.model, job.version}, .node = node};
-  if (parent) result.parent = VersionRef{parent->model, base->record().name};
+  if (parent) result.parent = VersionRef{parent->model, base->version()->record().name};
   result.plain_bytes = entry.plain_bytes;
   result.sent_bytes = entry.stored_bytes + serialize(logged).size();
   result.changed_elements = entry.changed_elements;

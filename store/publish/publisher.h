@@ -39,8 +39,10 @@ class Publisher {
   Result<PublishResult> run(const PublishJob& job, const Progress& progress, const CallOptions& options);
 
  private:
-  Result<std::optional<NodeRef>> choose_parent(const PublishJob& job, const ModelState& state,
+  Result<std::optional<NodeRef>> choose_parent(const PublishJob& job, const SourceTree& tree, const ModelState& state,
                                                const CallOptions& options);
+  Result<NodeRef> cheapest_parent(const PublishJob& job, const SourceTree& tree, const ModelState& state,
+                                  const CallOptions& options);
   Result<PublishResult> committed(const PublishJob& job, const VersionRecord& record, const CallOptions& options);
   Status adopt(const PublishJob& job, const NodeRef& node, const CallOptions& options);
   Result<PublishResult> attempt(const PublishJob& job, const SourceTree& tree, const ModelState& state,

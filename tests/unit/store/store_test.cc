@@ -103,6 +103,21 @@ TEST_F(StoreTest, ATakenNameIsRefusedAndAForkBuildsOnAnotherModel) {
   EXPECT_TRUE(read_tree(dir_ / "got") == read_tree(dir_ / "step-1"));
 }
 
+TEST_F(StoreTest, ARunThatWentBackBuildsOnTheCheckpointItWentBackTo) {
+  Host trainer(shared_);
+  CheckpointShape dense{.changed = 0.3}, other{.seed = 2};
+  trainer.publish(checkpoint(0, dense), "run/0");
+  write_checkpoint(dir_ / "elsewhere", other, 0);
+  trainer.publish(dir_ / "elsewhere", "run/1");
+  ASSERT_OK(trainer.get("run/0", dir_ / "warm-0"));
+  ASSERT_OK(trainer.get("run/1", dir_ / "warm-1"));
+  auto result = trainer.publish(checkpoint(1, dense), "run/2");
+  EXPECT_EQ(result.parent->str(), "run/0");
+  Host reader(shared_);
+  ASSERT_OK(reader.get("run/2", dir_ / "got"));
+  EXPECT_TRUE(read_tree(dir_ / "got") == read_tree(dir_ / "step-1"));
+}
+
 TEST_F(StoreTest, ReshardedTensorsAreStillDeltas) {
   Host trainer(shared_);
   CheckpointShape two{.shards = 2, .tensors_per_shard = 3, .elements = 900'000};
