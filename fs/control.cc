@@ -24,8 +24,15 @@ Result<std::string> text(const Json& request, const char* field) {
   return found->get<std::string>();
 }
 
+// A name, which comes percent-encoded.
 Result<std::string> name(const Json& request, const char* field) {
-  return percent_decode(WFS_TRY(text(request, field)));
+  auto encoded = WFS_TRY(text(request, field));
+  return percent_decode(encoded).with(field);
+}
+template <typename T>
+Result<T> parsed(const Json& request, const char* field) {
+  auto bytes = WFS_TRY(name(request, field));
+  return T::parse(bytes);
 }
 
 // MODEL/VERSION[/FILE…], where VERSION may be "latest".
@@ -44,13 +51,20 @@ Result<Target> parse_target(std::string_view path) {
                 next == rest.npos ? std::string() : std::string(rest.substr(next + 1))};
 }
 
+Result<Target> target_in(const Json& request, const char* field) {
+  auto path = WFS_TRY(name(request, field));
+  return parse_target(path);
+}
+
 Result<std::vector<Target>> targets(const Json& request) {
   auto found = request.find("paths");
   if (found == request.end() || !found->is_array()) return Status(Code::kInvalid, "missing: paths");
   std::vector<Target> out;
   for (const auto& path : *found) {
     if (!path.is_string()) return Status(Code::kInvalid, "paths: not a string");
-    out.push_back(WFS_TRY(parse_target(WFS_TRY(percent_decode(path.get<std::string>())))));
+    auto decoded = WFS_TRY(percent_decode(path.get<std::string>()));
+    auto target = WFS_TRY(parse_target(decoded));
+    out.push_back(std::move(target));
   }
   return out;
 }
@@ -198,7 +212,8 @@ Result<Json> ControlServer::answer(Connection& connection, const Json& request) 
   if (op == "log") return log(connection, request);
   if (op == "models") {
     Json models = Json::array();
-    for (const auto& model : WFS_TRY(store_.refresh_models({.cancel = connection.cancel}))) {
+    auto known = WFS_TRY(store_.refresh_models({.cancel = connection.cancel}));
+    for (const auto& model : known) {
       models.push_back(percent_encode(model.str()));
     }
     return Json{{"models", std::move(models)}};
@@ -244,7 +259,7 @@ Result<Json> ControlServer::status() {
 }
 
 Result<Json> ControlServer::commit(Connection& connection, const Json& request) {
-  auto target = WFS_TRY(parse_target(WFS_TRY(name(request, "version"))));
+  auto target = WFS_TRY(target_in(request, "version"));
   if (!target.file.empty()) return Status(Code::kInvalid, "a draft is committed by its directory, MODEL/VERSION");
   auto draft = store_.drafts().find(target.model, target.version);
   auto what = target.model.str() + "/" + target.version;
@@ -271,22 +286,23 @@ Result<Json> ControlServer::commit(Connection& connection, const Json& request) 
     if (connection.cancel->cancelled()) return Status(Code::kInterrupted, what + ": the commit goes on");
     wait->changed.wait_until(wait->mutex, std::chrono::steady_clock::now() + std::chrono::milliseconds(200));
   }
-  return control::to_json(WFS_TRY(std::move(*wait->result).with(what)));
+  auto published = WFS_TRY(std::move(*wait->result).with(what));
+  return control::to_json(published);
 }
 
 Result<Json> ControlServer::publish(Connection& connection, const Json& request) {
   auto source = WFS_TRY(text(request, "source"));
-  auto version = WFS_TRY(VersionRef::parse(WFS_TRY(name(request, "version"))));
+  auto version = WFS_TRY(parsed<VersionRef>(request, "version"));
   ParentChoice parent;
   parent.none = request.value("no_parent", false);
-  if (request.contains("parent")) parent.named = WFS_TRY(VersionRef::parse(WFS_TRY(name(request, "parent"))));
+  if (request.contains("parent")) parent.named = WFS_TRY(parsed<VersionRef>(request, "parent"));
   CallOptions options{.deadline = std::chrono::hours(24), .cancel = connection.cancel};
-  return control::to_json(
-      WFS_TRY(store_.publish(source, version, parent, progress_to(connection.socket.get()), options)));
+  auto published = WFS_TRY(store_.publish(source, version, parent, progress_to(connection.socket.get()), options));
+  return control::to_json(published);
 }
 
 Result<Json> ControlServer::get(Connection& connection, const Json& request) {
-  auto target = WFS_TRY(parse_target(WFS_TRY(name(request, "version"))));
+  auto target = WFS_TRY(target_in(request, "version"));
   auto dest = WFS_TRY(text(request, "dest"));
   CallOptions options{.deadline = std::chrono::hours(24), .cancel = connection.cancel};
   auto version = WFS_TRY(store_.find_version(target.model, target.version, options));
@@ -298,7 +314,8 @@ Result<Json> ControlServer::get(Connection& connection, const Json& request) {
 Result<Json> ControlServer::warm(Connection& connection, const Json& request) {
   CallOptions options{.deadline = std::chrono::hours(24), .cancel = connection.cancel};
   std::uint64_t bytes = 0;
-  for (const auto& target : WFS_TRY(targets(request))) {
+  auto wanted = WFS_TRY(targets(request));
+  for (const auto& target : wanted) {
     auto version = WFS_TRY(store_.find_version(target.model, target.version, options));
     auto files = WFS_TRY(files_at(version, target));
     WFS_TRY(store_.warm(version, files, progress_to(connection.socket.get()), options));
@@ -310,7 +327,8 @@ Result<Json> ControlServer::warm(Connection& connection, const Json& request) {
 
 Result<Json> ControlServer::pin(Connection& connection, const Json& request, bool pinned) {
   Json names = Json::array();
-  for (const auto& target : WFS_TRY(targets(request))) {
+  auto wanted = WFS_TRY(targets(request));
+  for (const auto& target : wanted) {
     if (!target.file.empty()) return Status(Code::kInvalid, "whole versions are pinned: MODEL/VERSION");
     auto version = WFS_TRY(store_.find_version(target.model, target.version, {.cancel = connection.cancel}));
     WFS_TRY(store_.set_pinned(version->node(), pinned));
@@ -320,10 +338,10 @@ Result<Json> ControlServer::pin(Connection& connection, const Json& request, boo
 }
 
 Result<Json> ControlServer::wait(Connection& connection, const Json& request) {
-  auto model = WFS_TRY(ModelName::parse(WFS_TRY(name(request, "model"))));
+  auto model = WFS_TRY(parsed<ModelName>(request, "model"));
   std::optional<VersionName> version, newer_than;
-  if (request.contains("version")) version = WFS_TRY(VersionName::parse(WFS_TRY(name(request, "version"))));
-  if (request.contains("newer_than")) newer_than = WFS_TRY(VersionName::parse(WFS_TRY(name(request, "newer_than"))));
+  if (request.contains("version")) version = WFS_TRY(parsed<VersionName>(request, "version"));
+  if (request.contains("newer_than")) newer_than = WFS_TRY(parsed<VersionName>(request, "newer_than"));
   auto timeout = request.value("timeout", 0.0);  // 0: for ever
   auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1000));
   auto found = [&](const ModelState& state) -> const VersionRecord* {
@@ -355,7 +373,7 @@ Result<Json> ControlServer::wait(Connection& connection, const Json& request) {
 }
 
 Result<Json> ControlServer::log(Connection& connection, const Json& request) {
-  auto model = WFS_TRY(ModelName::parse(WFS_TRY(name(request, "model"))));
+  auto model = WFS_TRY(parsed<ModelName>(request, "model"));
   auto state = WFS_TRY(store_.refresh_model(model, {.cancel = connection.cancel}));
   return Json{{"versions", control::to_json(*state)}};
 }

@@ -36,10 +36,10 @@ void on_node(fuse_req_t req, const char* op, fuse_ino_t ino, Body body) {
   });
 }
 
-DraftHandle* draft_handle(const fuse_file_info* info) {
+DraftFile* draft_handle(const fuse_file_info* info) {
   if (info == nullptr || info->fh == 0) return nullptr;
   auto& handle = Handle::of(info);
-  return handle.kind == Handle::Kind::kDraft ? static_cast<DraftHandle*>(&handle) : nullptr;
+  return handle.kind == Handle::Kind::kDraft ? static_cast<DraftFile*>(&handle) : nullptr;
 }
 
 ByteRange range_of(off_t offset, std::uint64_t length) { return {static_cast<std::uint64_t>(offset), length}; }
@@ -258,7 +258,7 @@ struct Operations {
       if (opened.kind == Handle::Kind::kRead) {
         return d.reads_.read(std::move(request), static_cast<ReadHandle&>(opened), range_of(offset, size));
       }
-      d.draft_files_.read(std::move(request), static_cast<DraftHandle&>(opened), range_of(offset, size));
+      d.draft_files_.read(std::move(request), static_cast<DraftFile&>(opened), range_of(offset, size));
     });
   }
 
@@ -282,7 +282,7 @@ struct Operations {
   static void release(fuse_req_t req, fuse_ino_t /*ino*/, fuse_file_info* info) {
     handle(req, "release", [&](Dispatch&, Request request) {
       auto closed = Handle::take(info);
-      if (closed->kind == Handle::Kind::kDraft) DraftFiles::released(static_cast<DraftHandle&>(*closed));
+      if (closed->kind == Handle::Kind::kDraft) DraftFiles::released(static_cast<DraftFile&>(*closed));
       request.ok();
     });
   }
@@ -400,7 +400,7 @@ struct Operations {
       if (opened.kind == Handle::Kind::kRead) {
         return Reads::lseek(std::move(request), static_cast<ReadHandle&>(opened), offset, whence);
       }
-      DraftFiles::lseek(std::move(request), static_cast<DraftHandle&>(opened), offset, whence);
+      DraftFiles::lseek(std::move(request), static_cast<DraftFile&>(opened), offset, whence);
     });
   }
 

@@ -35,13 +35,14 @@ class Growth {
   std::int64_t reserved_ = 0;
 };
 
-// Answers with the local call's own error, and tells the draft that its writer saw one.
-void fail_writer(Request request, const DraftNode& node, Errno error) {
+// Answers with the local call's own error. Where the disk failed the writer, the draft is told: what he wrote may be
+// incomplete although he seems to be done. What he asked for wrongly is his to deal with.
+void fail_writer(Request& request, const DraftNode& node, Errno error) {
   auto why = from_errno(error.value(), request.op());
-  if (error == Errno::from(Code::kNoSpace) || error == answer::kIo) {
+  if (why.code() == Code::kNoSpace || why.code() == Code::kIo) {
     spdlog::error("{} {} {}: {}", request.op(), error.name(), node.full_path(), why.message());
+    node.draft->writer_failed(node.inode, why);
   }
-  node.draft->writer_failed(node.inode, why);
   request.fail(error);
 }
 
@@ -59,23 +60,27 @@ void give_to_caller(const FsOptions& options, int directory, int fd, const Calle
 }
 
 void DraftFiles::open(Request request, const DraftNodePtr& node, fuse_file_info info) {
+  auto& draft = *node->draft;
   bool writable = writes(info.flags), truncates = (info.flags & O_TRUNC) != 0;
+  std::unique_ptr<DraftFile> handle;
   if (writable || truncates) {
-    auto told = node->draft->writer_opened(node->inode, request.caller().tid);
-    if (!told.is_ok()) return request.fail(told, node->full_path());
+    auto tid = request.caller().tid;
+    Change change(draft, tid);
+    if (!change.allowed()) return request.fail(change.status(), node->full_path());
+    Fd fd(::open(proc_path(node->path.get()).c_str(), local_flags(info.flags)));
+    if (!fd.valid()) return request.fail(Errno::last());
+    if (truncates) Growth settle(*node, fd.get());
+    auto writer = writable ? next_writer() : 0;
+    if (writable) {
+      auto told = draft.writer_opened(writer, node->inode, tid);
+      if (!told.is_ok()) return request.fail(told, node->full_path());
+    }
+    handle = std::make_unique<DraftFile>(node, std::move(fd), writer);
+  } else {
+    Fd fd(::open(proc_path(node->path.get()).c_str(), local_flags(info.flags)));
+    if (!fd.valid()) return request.fail(Errno::last());
+    handle = std::make_unique<DraftFile>(node, std::move(fd), 0);
   }
-  Fd fd(::open(proc_path(node->path.get()).c_str(), local_flags(info.flags)));
-  if (!fd.valid()) {
-    auto error = Errno::last();
-    if (writable || truncates) node->draft->released(node->inode);
-    return request.fail(error);
-  }
-  if (truncates) {
-    Growth settle(*node, fd.get());
-    node->draft->changed(request.caller().tid);
-    if (!writable) node->draft->released(node->inode);
-  }
-  auto handle = std::make_unique<DraftHandle>(node, std::move(fd), writable);
   handle->give_to(info);
   info.keep_cache = 1;  // nobody but the kernel itself changes the file, so its pages stay right
   info.noflush = writable ? 0 : 1;
@@ -88,45 +93,57 @@ void DraftFiles::open(Request request, const DraftNodePtr& node, fuse_file_info 
 
 void DraftFiles::create(Request request, const DraftNodePtr& parent, const std::string& name, mode_t mode,
                         fuse_file_info info) {
-  auto& draft = *parent->draft;
-  if (is_frozen(draft)) return request.fail(answer::kReadOnly);
   auto caller = request.caller();
-  int flags = local_flags(info.flags) | (info.flags & O_EXCL) | O_CREAT | O_NOFOLLOW;
-  Fd fd(::openat(parent->path.get(), name.c_str(), flags, mode & 07777));
-  if (!fd.valid()) {
-    auto error = Errno::last();
-    if (error == Errno::from(Code::kNoSpace) || error == answer::kIo) {
-      return fail_writer(std::move(request), *parent, error);
-    }
-    return request.fail(error);
-  }
-  give_to_caller(options_, parent->path.get(), fd.get(), caller);
-  auto found = nodes_.of_descriptor(parent, name, fd.get());
-  if (auto* error = std::get_if<Errno>(&found)) return request.fail(*error);
-  auto node = std::get<DraftNodePtr>(found);
-  bool writable = writes(info.flags);
-  if (writable) {
-    auto told = draft.writer_opened(node->inode, caller.tid);
-    if (!told.is_ok()) {
-      ::unlinkat(parent->path.get(), name.c_str(), 0);
-      inodes_.forget(node->id, 1);
-      return request.fail(told, node->full_path());
-    }
-  }
-  draft.changed(caller.tid);
-  auto handle = std::make_unique<DraftHandle>(node, std::move(fd), writable);
-  handle->give_to(info);
+  auto made = create_local(request, parent, name, mode, info.flags, caller);
+  if (!made) return;
   info.keep_cache = 1;
-  info.noflush = writable ? 0 : 1;
+  info.noflush = made->writer != 0 ? 0 : 1;
+  made->give_to(info);
+  auto node = made->node;
   if (request.create(tree_.entry(node), info)) {
-    handle.release();
+    made.release();
   } else {
-    released(*handle);
+    released(*made);
     inodes_.forget(node->id, 1);
   }
 }
 
-void DraftFiles::read(Request request, const DraftHandle& handle, ByteRange range) {
+// Null: the request is answered.
+std::unique_ptr<DraftFile> DraftFiles::create_local(Request& request, const DraftNodePtr& parent,
+                                                    const std::string& name, mode_t mode, int flags,
+                                                    const Caller& caller) {
+  auto& draft = *parent->draft;
+  Change change(draft, caller.tid);
+  if (!change.allowed()) {
+    request.fail(change.status(), parent->full_path());
+    return nullptr;
+  }
+  Fd fd(::openat(parent->path.get(), name.c_str(), local_flags(flags) | (flags & O_EXCL) | O_CREAT | O_NOFOLLOW,
+                 mode & 07777));
+  if (!fd.valid()) {
+    fail_writer(request, *parent, Errno::last());
+    return nullptr;
+  }
+  give_to_caller(options_, parent->path.get(), fd.get(), caller);
+  auto found = nodes_.of_descriptor(parent, name, fd.get());
+  if (auto* error = std::get_if<Errno>(&found)) {
+    request.fail(*error);
+    return nullptr;
+  }
+  auto node = std::get<DraftNodePtr>(found);
+  auto writer = writes(flags) ? next_writer() : 0;
+  if (writer != 0) {
+    auto told = draft.writer_opened(writer, node->inode, caller.tid);
+    if (!told.is_ok()) {
+      inodes_.forget(node->id, 1);
+      request.fail(told, node->full_path());
+      return nullptr;
+    }
+  }
+  return std::make_unique<DraftFile>(node, std::move(fd), writer);
+}
+
+void DraftFiles::read(Request request, const DraftFile& handle, ByteRange range) {
   auto buffer = thread_buffer(range.length);
   std::size_t done = 0;
   while (done < range.length) {
@@ -139,7 +156,7 @@ void DraftFiles::read(Request request, const DraftHandle& handle, ByteRange rang
   request.bytes(buffer.first(done));
 }
 
-void DraftFiles::write(Request request, const DraftHandle& handle, std::uint64_t offset, ByteSpan bytes) {
+void DraftFiles::write(Request request, const DraftFile& handle, std::uint64_t offset, ByteSpan bytes) {
   auto& node = *handle.node;
   std::size_t done = 0;
   std::optional<Errno> error;
@@ -160,14 +177,15 @@ void DraftFiles::write(Request request, const DraftHandle& handle, std::uint64_t
       }
     }
   }
-  if (done == 0 && error) return fail_writer(std::move(request), node, *error);
+  if (done == 0 && error) return fail_writer(request, node, *error);
   node.draft->changed(request.caller().tid);
   request.written(done);
 }
 
 void DraftFiles::set_attributes(Request request, const DraftNodePtr& node, const struct stat& wanted, int what,
-                                const DraftHandle* handle) {
-  if (is_frozen(*node->draft)) return request.fail(answer::kReadOnly);
+                                const DraftFile* handle) {
+  Change change(*node->draft, request.caller().tid);
+  if (!change.allowed()) return request.fail(change.status(), node->full_path());
   int path = node->path.get();
   auto by_name = proc_path(path);
   if ((what & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) != 0) {
@@ -180,14 +198,14 @@ void DraftFiles::set_attributes(Request request, const DraftNodePtr& node, const
   }
   if ((what & FUSE_SET_ATTR_SIZE) != 0) {
     Fd opened;
-    int fd = handle != nullptr && handle->writable ? handle->fd.get() : -1;
+    int fd = handle != nullptr && handle->writer != 0 ? handle->fd.get() : -1;
     if (fd < 0) {
       opened = Fd(::open(by_name.c_str(), O_WRONLY | O_CLOEXEC));
       if (!opened.valid()) return request.fail(Errno::last());
       fd = opened.get();
     }
     Growth settle(*node, fd);  // a hole costs nothing; what is cut off is given back
-    if (::ftruncate(fd, wanted.st_size) != 0) return fail_writer(std::move(request), *node, Errno::last());
+    if (::ftruncate(fd, wanted.st_size) != 0) return fail_writer(request, *node, Errno::last());
   }
   if ((what & (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME)) != 0) {
     timespec times[2] = {{0, UTIME_OMIT}, {0, UTIME_OMIT}};
@@ -203,13 +221,13 @@ void DraftFiles::set_attributes(Request request, const DraftNodePtr& node, const
     }
     if (::utimensat(path, "", times, AT_EMPTY_PATH) != 0) return request.fail(Errno::last());
   }
-  node->draft->changed(request.caller().tid);
+  change.end();
   auto attributes = DraftNodes::attributes(*node);
   if (auto* error = std::get_if<Errno>(&attributes)) return request.fail(*error);
   request.attr(std::get<struct stat>(attributes), kDraftFor);
 }
 
-void DraftFiles::allocate(Request request, const DraftHandle& handle, int mode, ByteRange range) {
+void DraftFiles::allocate(Request request, const DraftFile& handle, int mode, ByteRange range) {
   auto& node = *handle.node;
   std::optional<Errno> error;
   {
@@ -223,16 +241,12 @@ void DraftFiles::allocate(Request request, const DraftHandle& handle, int mode, 
       error = Errno::last();
     }
   }
-  if (error) {
-    // A local disk that cannot preallocate is no failure of the writer: he goes on without.
-    if (*error == answer::kUnsupported) return request.fail(*error);
-    return fail_writer(std::move(request), node, *error);
-  }
+  if (error) return fail_writer(request, node, *error);
   node.draft->changed(request.caller().tid);
   request.ok();
 }
 
-void DraftFiles::copy(Request request, const DraftHandle& from, off_t from_offset, const DraftHandle& to,
+void DraftFiles::copy(Request request, const DraftFile& from, off_t from_offset, const DraftFile& to,
                       off_t to_offset, std::size_t length) {
   auto& node = *to.node;
   ssize_t copied = -1;
@@ -252,29 +266,28 @@ void DraftFiles::copy(Request request, const DraftHandle& from, off_t from_offse
   request.written(static_cast<std::size_t>(copied));
 }
 
-void DraftFiles::lseek(Request request, const DraftHandle& handle, off_t offset, int whence) {
+void DraftFiles::lseek(Request request, const DraftFile& handle, off_t offset, int whence) {
   off_t at = ::lseek(handle.fd.get(), offset, whence);
   if (at < 0) return request.fail(Errno::last());
   request.lseek(at);
 }
 
-void DraftFiles::flush(Request request, const DraftHandle& handle) {
-  if (handle.writable) {
+void DraftFiles::flush(Request request, const DraftFile& handle) {
+  if (handle.writer != 0) {
     auto tid = request.caller().tid;
-    handle.node->draft->flushed(handle.node->inode, tid, is_exiting(tid));
+    handle.node->draft->flushed(handle.writer, tid, is_exiting(tid));
   }
   request.ok();
 }
 
-void DraftFiles::fsync(Request request, const DraftHandle& handle, bool data_only) {
+void DraftFiles::fsync(Request request, const DraftFile& handle, bool data_only) {
   auto parked = std::make_shared<Request>(std::move(request));
   // RELEASE of the handle comes after this request's answer, so the handle outlives the job.
   bool posted = disk_.post([parked, &handle, data_only] {
     int result = data_only ? ::fdatasync(handle.fd.get()) : ::fsync(handle.fd.get());
     if (result == 0) return parked->ok();
     auto error = Errno::last();
-    if (handle.writable) return fail_writer(std::move(*parked), *handle.node, error);
-    parked->fail(error);
+    fail_writer(*parked, *handle.node, error);
   });
   if (!posted) parked->fail(answer::kInterrupted);
 }
@@ -289,8 +302,8 @@ void DraftFiles::fsync_directory(Request request, const DraftNodePtr& node) {
   if (!posted) parked->fail(answer::kInterrupted);
 }
 
-void DraftFiles::released(const DraftHandle& handle) {
-  if (handle.writable) handle.node->draft->released(handle.node->inode);
+void DraftFiles::released(const DraftFile& handle) {
+  if (handle.writer != 0) handle.node->draft->released(handle.writer);
 }
 
 }  // namespace weightfs

@@ -19,7 +19,6 @@ DraftNodePtr as_draft(const NodePtr& node) {
 std::optional<Errno> DraftNames::refusal(const NodePtr& parent, const std::string& name, const char* op) const {
   switch (parent->kind) {
     case NodeKind::kDraft:
-      if (is_frozen(*static_cast<const DraftNode&>(*parent).draft)) return answer::kReadOnly;
       return std::nullopt;
     case NodeKind::kVersion:
       return answer::kReadOnly;
@@ -37,13 +36,12 @@ std::optional<Errno> DraftNames::refusal(const NodePtr& parent, const std::strin
 }
 
 // Answers with the entry of a name just made in a draft.
-void DraftNames::made(Request request, const DraftNodePtr& parent, const std::string& name) {
+void DraftNames::made(Request request, Change& change, const DraftNodePtr& parent, const std::string& name) {
   auto child = nodes_.child(parent, name);
   if (auto* error = std::get_if<Errno>(&child)) return request.fail(*error);
   auto node = std::get<DraftNodePtr>(child);
-  auto caller = request.caller();
-  give_to_caller(options_, parent->path.get(), node->path.get(), caller);
-  parent->draft->changed(caller.tid);
+  give_to_caller(options_, parent->path.get(), node->path.get(), request.caller());
+  change.end();
   tree_.reply_entry(std::move(request), node);
 }
 
@@ -54,8 +52,10 @@ void DraftNames::mkdir(Request request, const NodePtr& parent, const std::string
   }
   if (auto error = refusal(parent, name, "mkdir")) return request.fail(*error);
   auto node = as_draft(parent);
+  Change change(*node->draft, request.caller().tid);
+  if (!change.allowed()) return request.fail(change.status(), node->full_path());
   if (::mkdirat(node->path.get(), name.c_str(), mode & 07777) != 0) return request.fail(Errno::last());
-  made(std::move(request), node, name);
+  made(std::move(request), change, node, name);
 }
 
 void DraftNames::make_model(Request request, const std::string& name) {
@@ -83,15 +83,19 @@ void DraftNames::mknod(Request request, const NodePtr& parent, const std::string
   // Devices, pipes and sockets are nothing that a version could hold.
   if (!S_ISREG(mode) && (mode & S_IFMT) != 0) return request.fail(answer::kNotPermitted);
   auto node = as_draft(parent);
+  Change change(*node->draft, request.caller().tid);
+  if (!change.allowed()) return request.fail(change.status(), node->full_path());
   if (::mknodat(node->path.get(), name.c_str(), S_IFREG | (mode & 07777), 0) != 0) return request.fail(Errno::last());
-  made(std::move(request), node, name);
+  made(std::move(request), change, node, name);
 }
 
 void DraftNames::symlink(Request request, const NodePtr& parent, const std::string& name, const std::string& target) {
   if (auto error = refusal(parent, name, "symlink")) return request.fail(*error);
   auto node = as_draft(parent);
+  Change change(*node->draft, request.caller().tid);
+  if (!change.allowed()) return request.fail(change.status(), node->full_path());
   if (::symlinkat(target.c_str(), node->path.get(), name.c_str()) != 0) return request.fail(Errno::last());
-  made(std::move(request), node, name);
+  made(std::move(request), change, node, name);
 }
 
 void DraftNames::link(Request request, const NodePtr& node, const NodePtr& new_parent, const std::string& new_name) {
@@ -99,11 +103,13 @@ void DraftNames::link(Request request, const NodePtr& node, const NodePtr& new_p
   auto source = as_draft(node), directory = as_draft(new_parent);
   // A version's file is no local file that could have another name; cp -l and ln take EXDEV for "copy".
   if (!source || source->draft != directory->draft) return request.fail(answer::kOtherDevice);
+  Change change(*directory->draft, request.caller().tid);
+  if (!change.allowed()) return request.fail(change.status(), directory->full_path());
   if (::linkat(AT_FDCWD, proc_path(source->path.get()).c_str(), directory->path.get(), new_name.c_str(),
                AT_SYMLINK_FOLLOW) != 0) {
     return request.fail(Errno::last());
   }
-  made(std::move(request), directory, new_name);
+  made(std::move(request), change, directory, new_name);
 }
 
 void DraftNames::readlink(Request request, const DraftNode& node) {
@@ -120,9 +126,11 @@ void DraftNames::unlink(Request request, const NodePtr& parent, const std::strin
   }
   if (auto error = refusal(parent, name, "unlink")) return request.fail(*error);
   auto node = as_draft(parent);
+  Change change(*node->draft, request.caller().tid);
+  if (!change.allowed()) return request.fail(change.status(), node->full_path());
   nodes_.watch_last_link(node, name);
   if (::unlinkat(node->path.get(), name.c_str(), 0) != 0) return request.fail(Errno::last());
-  node->draft->changed(request.caller().tid);
+  change.end();
   request.ok();
 }
 
@@ -133,8 +141,10 @@ void DraftNames::rmdir(Request request, const NodePtr& parent, const std::string
   }
   if (auto error = refusal(parent, name, "rmdir")) return request.fail(*error);
   auto node = as_draft(parent);
+  Change change(*node->draft, request.caller().tid);
+  if (!change.allowed()) return request.fail(change.status(), node->full_path());
   if (::unlinkat(node->path.get(), name.c_str(), AT_REMOVEDIR) != 0) return request.fail(Errno::last());
-  node->draft->changed(request.caller().tid);
+  change.end();
   request.ok();
 }
 
@@ -207,7 +217,8 @@ void DraftNames::rename_draft(Request request, const ModelName& model, const std
 
 void DraftNames::rename_inside(Request request, const DraftNodePtr& parent, const std::string& name,
                                const DraftNodePtr& new_parent, const std::string& new_name, unsigned flags) {
-  if (is_frozen(*parent->draft) || is_frozen(*new_parent->draft)) return request.fail(answer::kReadOnly);
+  Change change(*parent->draft, request.caller().tid);
+  if (!change.allowed()) return request.fail(change.status(), parent->full_path());
   if (parent->draft != new_parent->draft) return request.fail(answer::kOtherDevice);
   if ((flags & (RENAME_NOREPLACE | RENAME_EXCHANGE)) == 0) nodes_.watch_last_link(new_parent, new_name);
   if (::renameat2(parent->path.get(), name.c_str(), new_parent->path.get(), new_name.c_str(), flags) != 0) {
@@ -215,7 +226,7 @@ void DraftNames::rename_inside(Request request, const DraftNodePtr& parent, cons
   }
   nodes_.moved(new_parent, new_name);
   if ((flags & RENAME_EXCHANGE) != 0) nodes_.moved(parent, name);
-  parent->draft->changed(request.caller().tid);
+  change.end();
   request.ok();
 }
 

@@ -25,7 +25,7 @@ class DraftNames {
   static void readlink(Request request, const DraftNode& node);
 
   // The answer to a change below `node` that is no draft's: EROFS in a version, EPERM for a plain file beside models or
-  // versions (with a log line, for it is a mistake someone will look for). Null: go on, it is a draft that may change.
+  // versions (with a log line, for it is a mistake someone will look for). Null: it is a draft.
   std::optional<Errno> refusal(const NodePtr& parent, const std::string& name, const char* op) const;
 
  private:
@@ -38,7 +38,7 @@ class DraftNames {
   void rename_inside(Request request, const DraftNodePtr& parent, const std::string& name,
                      const DraftNodePtr& new_parent, const std::string& new_name, unsigned flags);
   Errno refusal_of_rename(const NodePtr& parent, const std::string& name, const NodePtr& new_parent) const;
-  void made(Request request, const DraftNodePtr& parent, const std::string& name);
+  void made(Request request, Change& change, const DraftNodePtr& parent, const std::string& name);
 
   Store& store_;
   const FsOptions& options_;

@@ -40,7 +40,27 @@ class DraftNodes {
 // The path by which a system call that takes no descriptor reaches an O_PATH descriptor's file itself.
 std::string proc_path(int fd);
 
-// Only an explicit answer of the draft's machine lets a change through; this spares the question where it is known.
+// For what is only asked (access); a change asks Draft::begin_change.
 bool is_frozen(const Draft& draft);
+
+// A change of a draft that no writable handle covers: nothing is published while it lives.
+class Change {
+ public:
+  Change(Draft& draft, pid_t tid) : draft_(draft), status_(draft.begin_change(tid)), open_(status_.is_ok()) {}
+  ~Change() { end(); }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+  bool allowed() const { return status_.is_ok(); }
+  const Status& status() const { return status_; }
+  // Before the answer: who has it may commit at once.
+  void end() {
+    if (std::exchange(open_, false)) draft_.end_change();
+  }
+
+ private:
+  Draft& draft_;
+  Status status_;
+  bool open_;
+};
 
 }  // namespace weightfs

@@ -31,12 +31,12 @@ struct ReadHandle : Handle {
 };
 
 // A file of a draft.
-struct DraftHandle : Handle {
-  DraftHandle(DraftNodePtr of_node, Fd opened, bool for_writing)
-      : Handle(Kind::kDraft), node(std::move(of_node)), fd(std::move(opened)), writable(for_writing) {}
+struct DraftFile : Handle {
+  DraftFile(DraftNodePtr of_node, Fd opened, std::uint64_t writer_number)
+      : Handle(Kind::kDraft), node(std::move(of_node)), fd(std::move(opened)), writer(writer_number) {}
   const DraftNodePtr node;
   const Fd fd;
-  const bool writable;
+  const std::uint64_t writer;  // the draft knows a writable handle by this; 0: it is not writable
 };
 
 struct DirectoryHandle : Handle {

@@ -136,15 +136,16 @@ void Xattrs::set(Request request, const NodePtr& node, const std::string& name, 
   if (node->kind == NodeKind::kVersion) return request.fail(answer::kReadOnly);
   if (node->kind != NodeKind::kDraft) return request.fail(answer::kNotPermitted);
   auto& draft = static_cast<DraftNode&>(*node);
-  if (is_frozen(*draft.draft)) return request.fail(answer::kReadOnly);
   if (name == "user.weightfs.parent") return set_parent(std::move(request), draft, value);
   if (name.starts_with(kOurs)) return request.fail(answer::kNotPermitted);
   if (!name.starts_with(kUser)) return request.fail(answer::kUnsupported);  // cp -a and rsync -A go on without
   auto path = proc_path(draft.path.get());
+  Change change(*draft.draft, request.caller().tid);
+  if (!change.allowed()) return request.fail(change.status(), draft.full_path());
   if (::setxattr(path.c_str(), name.c_str(), value.data(), value.size(), flags) != 0) {
     return request.fail(Errno::last());
   }
-  draft.draft->changed(request.caller().tid);
+  change.end();
   request.ok();
 }
 
@@ -200,13 +201,14 @@ void Xattrs::remove(Request request, const NodePtr& node, const std::string& nam
   if (node->kind == NodeKind::kVersion) return request.fail(answer::kReadOnly);
   if (node->kind != NodeKind::kDraft) return request.fail(answer::kNotPermitted);
   auto& draft = static_cast<DraftNode&>(*node);
-  if (is_frozen(*draft.draft)) return request.fail(answer::kReadOnly);
   if (name == "user.weightfs.parent") return set_parent(std::move(request), draft, "");
   if (!name.starts_with(kUser) || name.starts_with(kOurs)) {
     return request.fail(name.starts_with("system.") ? answer::kUnsupported : answer::kNoData);
   }
+  Change change(*draft.draft, request.caller().tid);
+  if (!change.allowed()) return request.fail(change.status(), draft.full_path());
   if (::removexattr(proc_path(draft.path.get()).c_str(), name.c_str()) != 0) return request.fail(Errno::last());
-  draft.draft->changed(request.caller().tid);
+  change.end();
   request.ok();
 }
 
