@@ -132,6 +132,8 @@ class Store {
   virtual ModelStatePtr model(const ModelName& name) const = 0;  // null: not known
   virtual bool model_is_fresh(const ModelName& name) const = 0;  // asked within the poll interval
   virtual VersionPtr opened(const NodeRef& node) const = 0;      // null: not in memory
+  // What of a file is on the local disk (`du`).
+  virtual std::uint64_t cached_bytes(const NodeRef& /*node*/, std::uint32_t /*file*/) const { return 0; }
 
   // Blocking.
   virtual Result<std::vector<ModelName>> refresh_models(const CallOptions& options = {}) = 0;

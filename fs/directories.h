@@ -1,0 +1,24 @@
+// Open and read of directories. A handle lists the names as they were when it was opened or rewound.
+#pragma once
+
+#include "fs/handles.h"
+#include "fs/request.h"
+#include "fs/tree.h"
+
+namespace weightfs {
+
+class Directories {
+ public:
+  Directories(Tree& tree, Inodes& inodes) : tree_(tree), inodes_(inodes) {}
+  void open(Request request, const NodePtr& node, const fuse_file_info& info);
+  // `plus`: each name with its attributes, which counts a lookup.
+  void read(Request request, DirectoryHandle& handle, std::size_t size, std::size_t offset, bool plus);
+
+ private:
+  void fill(Request request, const DirectoryHandle& handle, const Listing& listing, std::size_t size,
+            std::size_t offset, bool plus);
+  Tree& tree_;
+  Inodes& inodes_;
+};
+
+}  // namespace weightfs

@@ -1,0 +1,107 @@
+#include "fs/reads.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "fs/parking.h"
+
+namespace weightfs {
+namespace {
+
+constexpr auto kOpenPatience = std::chrono::seconds(60);
+
+// A read that waits in the store.
+struct Waiting {
+  explicit Waiting(Request r) : request(std::move(r)) {}
+  Request request;
+  Mutex mutex;
+  bool done GUARDED_BY(mutex) = false;
+  std::optional<Ticket> ticket GUARDED_BY(mutex);
+};
+
+}  // namespace
+
+MutableByteSpan thread_buffer(std::size_t size) {
+  thread_local std::unique_ptr<std::byte[]> buffer;
+  thread_local std::size_t capacity = 0;
+  if (capacity < size) {
+    buffer = std::make_unique_for_overwrite<std::byte[]>(size);
+    capacity = size;
+  }
+  return {buffer.get(), size};
+}
+
+void Reads::open(Request request, const VersionNodePtr& node, const fuse_file_info& info) {
+  if ((info.flags & O_ACCMODE) != O_RDONLY || (info.flags & O_TRUNC) != 0) return request.fail(answer::kReadOnly);
+  if (auto file = node->open_file()) return reply_open(std::move(request), node, std::move(file), info);
+  auto ask = [this, node](const CallOptions& options) {
+    return store_.open_file(node->tree()->version(), node->file, options);
+  };
+  ask_for(std::move(request), interrupts_, opens_, node->id, kOpenPatience, std::move(ask),
+          [this, node, info](Request parked, const Result<OpenFilePtr>& opened) {
+            if (!opened.is_ok()) return parked.fail(opened.status(), node->path());
+            node->set_open_file(*opened);
+            reply_open(std::move(parked), node, *opened, info);
+          });
+}
+
+void Reads::reply_open(Request request, const VersionNodePtr& node, OpenFilePtr file, fuse_file_info info) {
+  auto handle = std::make_unique<ReadHandle>(node, std::move(file));
+  handle->give_to(info);
+  info.keep_cache = 1;  // the bytes of an inode never change
+  info.noflush = 1;
+  if (request.open(info)) handle.release();  // RELEASE takes it
+}
+
+void Reads::read(Request request, ReadHandle& handle, ByteRange range) {
+  auto size = handle.file->entry().size;
+  if (range.offset >= size) return request.bytes({});
+  range.length = std::min(range.length, size - range.offset);
+  auto buffer = thread_buffer(range.length);
+  auto tried = handle.file->try_read(range, buffer);
+  if (!tried) return park(std::move(request), handle, range);
+  from_disk_.fetch_add(1, std::memory_order_relaxed);
+  if (!tried->is_ok()) return request.fail(*tried, handle.node->path());
+  request.bytes(buffer);
+}
+
+void Reads::park(Request request, ReadHandle& handle, ByteRange range) {
+  waited_.fetch_add(1, std::memory_order_relaxed);
+  auto tid = request.caller().tid;
+  bool page_fault = waits_in_page_fault(tid, device_.load(), handle.node->st_ino);
+  auto waiting = std::make_shared<Waiting>(std::move(request));
+  auto token = interrupts_.add(tid, page_fault, [waiting] {
+    std::optional<Ticket> ticket;
+    {
+      MutexLock lock(waiting->mutex);
+      ticket = waiting->ticket;
+      if (!ticket) return waiting->done;
+    }
+    ticket->cancel();
+    return true;
+  });
+  waiting->request.interrupts_as(token);
+  auto ticket = handle.file->read(
+      range, page_fault, [waiting, token, &interrupts = interrupts_, node = handle.node](const Result<Bytes>& got) {
+        interrupts.remove(token);
+        std::optional<Ticket> dropped;  // it may hold this very function
+        {
+          MutexLock lock(waiting->mutex);
+          waiting->done = true;
+          dropped.swap(waiting->ticket);
+        }
+        if (got.is_ok()) return waiting->request.bytes(*got);
+        waiting->request.fail(got.status(), node->path());
+      });
+  MutexLock lock(waiting->mutex);
+  if (!waiting->done) waiting->ticket = std::move(ticket);
+}
+
+void Reads::lseek(Request request, const ReadHandle& handle, off_t offset, int whence) {
+  // A version's files have no holes that anyone could rely on: all data, up to the end.
+  auto size = static_cast<off_t>(handle.file->entry().size);
+  if (offset < 0 || offset >= size) return request.fail(answer::kNoOffset);
+  request.lseek(whence == SEEK_HOLE ? size : offset);
+}
+
+}  // namespace weightfs

@@ -1,0 +1,36 @@
+// Open and read of committed files. What is on the local disk is answered by the worker; for the rest the request waits
+// in the store, and no worker with it.
+#pragma once
+
+#include "fs/handles.h"
+#include "fs/options.h"
+#include "fs/request.h"
+
+namespace weightfs {
+
+class Reads {
+ public:
+  Reads(Store& store, Interrupts& interrupts, WorkerPool& pool)
+      : store_(store), interrupts_(interrupts), opens_(pool, store.clock(), Duration(0)) {}
+
+  void open(Request request, const VersionNodePtr& node, const fuse_file_info& info);
+  void read(Request request, ReadHandle& handle, ByteRange range);
+  static void lseek(Request request, const ReadHandle& handle, off_t offset, int whence);
+
+  // The mount's device number, by which /proc/PID/maps knows our files. Once, before the first read matters.
+  void set_device(dev_t device) { device_.store(device); }
+  std::uint64_t reads_from_disk() const { return from_disk_.load(); }
+  std::uint64_t reads_waited() const { return waited_.load(); }
+
+ private:
+  void reply_open(Request request, const VersionNodePtr& node, OpenFilePtr file, fuse_file_info info);
+  void park(Request request, ReadHandle& handle, ByteRange range);
+
+  Store& store_;
+  Interrupts& interrupts_;
+  Flights<std::uint64_t, OpenFilePtr> opens_;  // by the node's id
+  std::atomic<dev_t> device_ = 0;
+  std::atomic<std::uint64_t> from_disk_ = 0, waited_ = 0;
+};
+
+}  // namespace weightfs

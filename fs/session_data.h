@@ -1,0 +1,17 @@
+// What libfuse hands to every callback.
+#pragma once
+
+#include "fs/interrupts.h"
+#include "fs/request.h"
+
+namespace weightfs {
+
+class Dispatch;
+
+struct SessionData {
+  Interrupts interrupts;
+  InFlight in_flight;
+  Dispatch* dispatch = nullptr;
+};
+
+}  // namespace weightfs
