@@ -32,6 +32,7 @@ constexpr std::array kCommands = {
     Command{"compact", "Shorten how versions are rebuilt", add_compact},
     Command{"status", "Show mounts, caches and drafts", add_status},
     Command{"stats", "Show the counters of a mount", add_stats},
+    Command{"bench", "Say what a delta between two checkpoints costs and how fast it is", add_bench},
     Command{"warm", "Fetch versions into the cache of their mount", add_warm},
     Command{"pin", "Keep a version in the cache", add_pin},
     Command{"unpin", "Let a version be evicted again", add_unpin},
