@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "store/base/mutex.h"
 #include "store/draft.h"
 
 namespace weightfs {

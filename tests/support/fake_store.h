@@ -10,6 +10,7 @@
 
 #include "store/base/threads.h"
 #include "store/draft.h"
+#include "store/base/mutex.h"
 #include "store/store.h"
 #include "tests/support/temp_dir.h"
 
