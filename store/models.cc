@@ -136,6 +136,7 @@ Result<ModelStatePtr> Models::refresh(const ModelName& name, const CallOptions& 
       models_.erase(name);
     }
   }
+  if (state->head == 0 && state->broken) return state->broken->with(name.str());  // it is there, but cannot be read
   if (state->head == 0) return Status(Code::kNotFound, name.str() + ": no such model in " + bucket_.url());
   tell(name);
   return state;
