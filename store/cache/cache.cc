@@ -239,6 +239,7 @@ class CacheImpl final : public Cache {
   }
 
   Status tick(Index& index) {
+    table_->check_writeback();
     WFS_TRY(index.flush_uses());
     auto changes = table_->take_changes();
     return index.store_files(changes.changed, changes.gone);

@@ -5,6 +5,9 @@
 // Any thread may call. No call touches the network. Calls named with "disk" may wait for the local disk, the others
 // look at memory. The SQLite index is written by one thread of the cache's own; what is recorded there is a hint
 // (presence of blocks) or is flushed before the call returns (drafts, pins).
+//
+// A disk that is full, read-only or failing never stops the cache: writes answer kNoSpace, kReadOnly or kIo and the
+// caller goes on from memory; what is "best effort" is left out with a line in the log.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +28,7 @@ namespace weightfs {
 
 struct CacheOptions {
   std::string dir;          // created 0700 with its parents when missing
-  std::uint64_t quota = 0;  // bytes of flat files and drafts; 0: no limit of ours
+  std::uint64_t quota = 0;  // bytes of flat files, drafts and metadata; 0: no limit of ours
 };
 
 // A file of a version, wherever: the cache's key.
@@ -37,7 +40,7 @@ struct FileId {
 };
 
 // The plain bytes of one file, as far as they are here: a sparse local file of the file's full size. While a shared_ptr
-// of it lives the file is not evicted.
+// of it lives the file is not evicted. It may outlive the Cache, but belongs to be closed before.
 class FlatFile {
  public:
   virtual ~FlatFile() = default;
@@ -54,12 +57,15 @@ class FlatFile {
   virtual bool complete() const = 0;  // every block kVerified; stays true while this object lives
   virtual std::uint64_t cached_bytes() const = 0;
 
-  // Disk. Plain reads of the local file; the caller knows which blocks are present.
+  // Disk. Plain reads of the local file; the caller knows which blocks are present. kCorrupt: the file was cut short
+  // underneath; kIo: the disk failed.
   virtual Status read(std::uint64_t offset, MutableByteSpan out) const = 0;
-  // Disk. Writes a verified block at its place and records it. kNoSpace: quota (after eviction) or disk is full: go on
-  // from memory.
+  // Disk. Writes a verified block at its place and records it as kVerified. kNoSpace: quota (after eviction) or disk is
+  // full; kReadOnly, kIo, kPermission: it cannot be written: go on from memory. Any threads at once, also the same
+  // block. Of a block that is kVerified already nothing is written.
   virtual Status write(std::size_t block, std::uint64_t offset, ByteSpan bytes) = 0;
-  // The digest was right / wrong. A wrong block becomes kAbsent.
+  // The digest was right / wrong. A wrong block becomes kAbsent. A block also becomes kAbsent by itself when the disk
+  // refused it after its write had been accepted.
   virtual void verified(std::size_t block, std::uint64_t length) = 0;
   virtual void damaged(std::size_t block, std::uint64_t length) = 0;
   // A read-only descriptor of the local file; valid while this object lives. For splice and passthrough.
@@ -81,8 +87,8 @@ struct DraftRecord {
 
 struct CacheUsage {
   std::uint64_t quota = 0;       // 0: none
-  std::uint64_t flat_bytes = 0;  // allocated by flat files
-  std::uint64_t draft_bytes = 0;
+  std::uint64_t flat_bytes = 0;  // of the blocks in flat files
+  std::uint64_t draft_bytes = 0;  // sizes of the files of drafts and their spools
   std::uint64_t blob_bytes = 0;                 // metadata in the index
   std::uint64_t disk_total = 0, disk_free = 0;  // of the filesystem
 };
@@ -104,36 +110,43 @@ class Cache {
   virtual std::vector<std::string> state_keys(const std::string& prefix) = 0;
 
   // The flat file of `id`, made when missing (kNoSpace: nothing can be made). `sizes` gives the blocks' lengths, in
-  // order. One object per id: all callers share it. Disk.
+  // order. One object per id: all callers share it. kInvalid: not a model's name, or open with other sizes. kReadOnly,
+  // kIo, kPermission: the disk; read from memory. Disk.
   virtual Result<FlatFilePtr> open_file(const FileId& id, std::span<const std::uint32_t> sizes) = 0;
-  // The same only when something of it is here already; null else. Memory.
+  // Something of it is here. Memory.
   virtual bool has_some(const FileId& id) const = 0;
   // For path choice: versions of `model` with any cached file. Memory.
   virtual std::vector<std::uint64_t> cached_versions(const std::string& model) const = 0;
   virtual std::uint64_t cached_bytes(const std::string& model, std::uint64_t number) const = 0;
-  // Marks use, for LRU. `newest` marks the version that is to go last of its model. Memory.
+  // Marks use, for LRU; opening and closing do so, too. `newest` marks the version that is to go last of its model:
+  // what is cached of it, or else the highest number below it (CACHE.md, "What goes first"). Memory.
   virtual void touch(const FileId& id) = 0;
   virtual void set_newest(const std::string& model, std::uint64_t number) = 0;
   // Frees everything of a version (removed from the bucket). Open files go when closed. Disk.
   virtual void drop_version(const std::string& model, std::uint64_t number) = 0;
 
-  virtual Status set_pinned(const std::string& model, std::uint64_t number, bool pinned) = 0;  // durable. Disk.
+  // Durable; lost only with the index. Files of a pinned version are never evicted; drop_version() unpins. Disk.
+  virtual Status set_pinned(const std::string& model, std::uint64_t number, bool pinned) = 0;
   virtual bool pinned(const std::string& model, std::uint64_t number) const = 0;
 
-  // Drafts. Records are durable when the call returns. Disk.
+  // Drafts. Records are durable when the call returns. A folder whose record was lost twice over comes back as a draft
+  // of the model "recovered" under a hidden name, with empty `state`, `reason` says why. Disk.
   virtual Result<DraftRecord> create_draft(const std::string& model, const std::string& name) = 0;  // makes draft_dir()
-  virtual Status update_draft(const DraftRecord& record) = 0;
+  virtual Status update_draft(const DraftRecord& record) = 0;  // kNotFound: no such draft
   virtual std::vector<DraftRecord> drafts() = 0;
-  virtual Status delete_draft(const std::string& id) = 0;                // its folder too
+  virtual Status delete_draft(const std::string& id) = 0;  // its folder too; what its files are charged is given back
   virtual std::string draft_dir(const std::string& id) const = 0;        // its files; ordinary directory, 0700
   virtual std::string draft_spool_dir(const std::string& id) const = 0;  // packs on their way to the bucket
-  // Moves a draft's file (a path below draft_dir) into place as the flat file of `id`; its blocks become kUnverified.
+  // Moves a draft's file (a path below draft_dir) into place as the flat file of `id`, read-only; its blocks become
+  // kUnverified, its charge moves along. No writer may have it open. kInvalid: not a regular file of that size.
+  // kUnsupported: it has other names (hard links). kBusy: `id` is open. On error the draft is as it was.
   virtual Status adopt(const std::string& draft_file, const FileId& id, std::span<const std::uint32_t> sizes) = 0;
-  // A draft is about to grow by so many bytes (or has shrunk: negative): evicts to make room; kNoSpace when that does
-  // not do.
+  // The sizes of files below draft_dir() and draft_spool_dir() are about to grow by so many bytes (or have shrunk:
+  // negative): evicts to make room in quota and on disk; kNoSpace when that does not do. At open the cache counts what
+  // is there itself.
   virtual Status charge_draft(std::int64_t bytes) = 0;
 
-  // Evicts until quota and `free_bytes` more fit. Disk.
+  // Evicts until `free_bytes` more fit quota and disk, as far as possible. Disk.
   virtual void make_room(std::uint64_t free_bytes) = 0;
   virtual CacheUsage usage() const = 0;
   virtual const std::string& dir() const = 0;

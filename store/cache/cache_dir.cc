@@ -99,7 +99,9 @@ CacheDir::CacheDir(std::string path, Fd dir, Fd lock)
 Result<CacheDir> CacheDir::open(const std::string& path) {
   auto absolute = posix::absolute(path);
   while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
+  auto before = posix::exists(absolute);
   WFS_TRY(posix::make_dirs(absolute, 0700).with("cache directory"));
+  if (before.is_ok() && !*before) posix::fsync_parent(absolute).ignore("drafts in it may be lost with the machine");
   std::error_code error;
   auto real = std::filesystem::canonical(absolute, error).string();
   if (error) return from_errno(error.value(), "cache directory " + absolute);

@@ -33,6 +33,16 @@ Result<Bytes> read_sidecar(int folder) {
   return bytes;
 }
 
+// Sidecars that a crash kept from being renamed.
+void remove_unfinished(int folder) {
+  auto names = posix::list_dir_at(folder);
+  if (!names.is_ok()) return;
+  for (const auto& name : *names) {
+    if (!name.starts_with(std::string(kSidecar) + ".tmp")) continue;
+    posix::unlink_at(folder, name).ignore("a small file too many");
+  }
+}
+
 Result<DraftRecord> decode_for(const std::string& id, Result<Bytes> bytes) {
   auto encoded = WFS_TRY(std::move(bytes));
   auto record = WFS_TRY(decode_draft_record(encoded));
@@ -49,6 +59,7 @@ void DraftStore::recover(Index& index, const std::map<std::string, Bytes>& recor
     spdlog::error("cache {}: drafts cannot be read: {}", dir_->path(), names.status().message());
     return;  // records in the index stay for the next start
   }
+  posix::fsync(dir_->fd()).ignore("drafts/ was there before, or a create will fail on this disk");
   std::map<std::string, DraftRecord> found;
   std::set<std::string> there;
   for (const auto& name : *names) {
@@ -87,6 +98,7 @@ std::optional<DraftRecord> DraftStore::recover_one(const std::string& id, Index&
     auto made = posix::make_dir_at(folder_fd->get(), part);
     if (!made.is_ok()) spdlog::warn("cache {}: draft {}: {}", dir_->path(), id, made.status().message());
   }
+  remove_unfinished(folder_fd->get());
   auto in_index = recorded.find(id);
   auto record = decode_for(id, read_sidecar(folder_fd->get()));
   bool rewrite = !record.is_ok();

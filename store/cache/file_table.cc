@@ -8,6 +8,9 @@
 namespace weightfs {
 namespace {
 
+// The kernel writes dirty pages back after 30 s by default.
+constexpr std::chrono::seconds kWritebackTime{120};
+
 // Charges come from sizes that anybody may have set: their sums stay far from wrapping round.
 void add(std::uint64_t& charge, std::uint64_t bytes) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 61;
@@ -42,8 +45,9 @@ void FileTable::load(const Index::Contents& contents, const std::vector<FoundFil
   }
   for (const auto& [key, row] : rows) dirty_.insert(key);  // recorded, but not on disk: to be forgotten
   // Ticks are counted anew: those of the index may be any number.
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const EntryPtr& a, const EntryPtr& b) { return a->used < b->used; });
+  std::sort(entries.begin(), entries.end(), [](const EntryPtr& a, const EntryPtr& b) {
+    return std::tie(a->used, a->key) < std::tie(b->used, b->key);
+  });
   for (auto& entry : entries) entry->used = ++tick_;
   for (const auto& [model, number] : contents.pins) models_[model].pins.insert(number);
 }
@@ -410,12 +414,11 @@ FileTable::Changes FileTable::take_changes() {
         changes.gone.push_back(key);
         continue;
       }
-      entry->dirty = false;
       if (entry->busy) {  // not known yet: next time
         later.insert(key);
         continue;
       }
-      entry->dirty = false;
+      if (entry->dirty.exchange(false)) written_[key] = std::chrono::steady_clock::now() + kWritebackTime;
       rows.emplace_back(entry->presence, FileRow{key, entry->size, entry->hint_blocks, entry->hint, entry->used});
     }
     dirty_ = std::move(later);
@@ -428,6 +431,36 @@ FileTable::Changes FileTable::take_changes() {
     changes.changed.push_back(std::move(row));
   }
   return changes;
+}
+
+void FileTable::check_writeback() {
+  struct Written {
+    EntryPtr entry;
+    FlatFilePtr file;
+  };
+  std::vector<Written> written;
+  {
+    MutexLock lock(mutex_);
+    auto now = std::chrono::steady_clock::now();
+    for (auto it = written_.begin(); it != written_.end();) {
+      auto entry = find(it->first);
+      auto file = entry != nullptr ? entry->live.lock() : nullptr;
+      if (file != nullptr) written.push_back({entry, std::move(file)});
+      // One that is closed is asked when it is opened again.
+      it = entry == nullptr || it->second < now ? written_.erase(it) : std::next(it);
+    }
+  }
+  for (const auto& [entry, file] : written) {
+    auto status = posix::writeback_error(file->fd());
+    if (status.is_ok()) continue;
+    spdlog::error("cache {}: {}: blocks were lost on their way to the disk: {}", dir_->path(), entry->key.path(),
+                  status.message());
+    for (std::size_t block = 0; block < file->blocks(); block++) {
+      entry->presence->set(block, FlatFile::Presence::kAbsent);
+    }
+    recount(*entry, 0);
+    mark_dirty(*entry);
+  }
 }
 
 void FileTable::all_changed() {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <set>
@@ -90,6 +91,9 @@ class FileTable {
   };
   Changes take_changes() EXCLUDES(mutex_);  // since the last call
   void all_changed() EXCLUDES(mutex_);      // the index was made anew
+  // Blocks are written without a flush. When the disk refuses them later, the kernel tells only who asks: files written
+  // to within the last minutes are asked, and one that failed has no block any more. Disk, but waits for nothing.
+  void check_writeback() EXCLUDES(mutex_);
 
   static constexpr std::uint64_t kSlackPart = 128;  // an eviction frees quota / 128 at least, so that they are rare
 
@@ -118,6 +122,7 @@ class FileTable {
   CondVar changed_;  // an entry is no longer busy; bytes were freed
   std::map<std::string, Model> models_ GUARDED_BY(mutex_);
   std::set<FileKey> dirty_ GUARDED_BY(mutex_);
+  std::map<FileKey, std::chrono::steady_clock::time_point> written_ GUARDED_BY(mutex_);  // and until when to ask
   std::uint64_t charged_[3] GUARDED_BY(mutex_) = {0, 0, 0};
   std::uint64_t leaving_ GUARDED_BY(mutex_) = 0;  // charge of entries being removed
   std::uint64_t tick_ GUARDED_BY(mutex_) = 0;

@@ -57,8 +57,10 @@ Status quick_check(sqlite::Database& database, const std::string& argument) {
   auto statement = WFS_TRY(database.prepare("PRAGMA quick_check" + argument));
   bool row = WFS_TRY(statement.step());
   auto text = row ? statement.text(0) : std::nullopt;
-  if (text != "ok") return other_schema("damaged: " + std::string(text.value_or("no answer")));
-  return {};
+  if (text == "ok") return {};
+  std::string first(text.value_or("no answer").substr(0, 200));
+  std::replace(first.begin(), first.end(), '\n', ' ');
+  return other_schema("damaged: " + first);
 }
 
 }  // namespace
