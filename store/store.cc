@@ -115,6 +115,7 @@ class StoreImpl final : public Store {
     }
     if (record == nullptr) {
       if (!refreshed.is_ok()) return std::move(refreshed).status();
+      if (state->broken) return state->broken->with(model.str());  // it may be behind the damage
       return Status(Code::kNotFound, model.str() + "/" + std::string(version) + ": no such version");
     }
     return versions_.open({model, record->number}, options);

@@ -376,6 +376,28 @@ Result<Fd> pidfd_open(pid_t pid) {
   return Fd(fd);
 }
 
+Status copy_file(const std::string& from, const std::string& to, mode_t mode) {
+  auto in = WFS_TRY(open(from, O_RDONLY));
+  auto out = WFS_TRY(open(to, O_WRONLY | O_CREAT | O_EXCL, mode));
+  std::uint64_t at = 0;
+  while (true) {
+    auto copied = ::copy_file_range(in.get(), nullptr, out.get(), nullptr, std::size_t{1} << 30, 0);
+    if (copied < 0 && errno == EINTR) continue;
+    if (copied < 0) break;  // not between these filesystems: by hand
+    if (copied == 0) return out.close().with(to);
+    at += static_cast<std::uint64_t>(copied);
+  }
+  Bytes buffer(1 << 20);
+  while (true) {
+    auto got = ::pread(in.get(), buffer.data(), buffer.size(), static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return from_errno(errno, "read " + from);
+    if (got == 0) return out.close().with(to);
+    WFS_TRY(pwrite_exact(out.get(), at, ByteSpan(buffer).first(static_cast<std::size_t>(got))).with(to));
+    at += static_cast<std::uint64_t>(got);
+  }
+}
+
 Result<std::string> boot_id() {
   auto fd = WFS_TRY(open("/proc/sys/kernel/random/boot_id", O_RDONLY));
   char buffer[64];

@@ -86,6 +86,8 @@ Result<Bytes> read_file(const std::string& path, std::uint64_t limit);
 Status write_file_durably(const std::string& path, ByteSpan bytes, mode_t mode = 0600);
 // A descriptor of the process, readable when it has ended. kNotFound: there is none.
 Result<Fd> pidfd_open(pid_t pid);
+// A new file (kExists otherwise) with the same bytes; by reflink or in the kernel where the filesystem can.
+Status copy_file(const std::string& from, const std::string& to, mode_t mode = 0600);
 // Changes at each boot of the machine.
 Result<std::string> boot_id();
 std::string absolute(const std::string& path);  // lexically; does not resolve links

@@ -22,22 +22,21 @@ std::optional<ByteRange> ReadAhead::read(ByteRange range) {
   if (stream == nullptr) {
     stream = std::min_element(streams_.begin(), streams_.end(),
                               [](const Stream& a, const Stream& b) { return a.used < b.used; });
-    *stream = Stream{range.end(), range.end(), 0, clock_};
-    // Reading from the very start is the loader's way: read ahead at once.
-    if (range.offset != 0) return std::nullopt;
+    *stream = Stream{range.offset, range.end(), range.end(), clock_};
+    return std::nullopt;
   }
   stream->used = clock_;
   if (range.end() > stream->next) stream->next = range.end();
-  stream->window = stream->window == 0 ? options_.first : stream->window;
-  auto want_to = std::min(size_, stream->next + stream->window);
+  // What is read in vain at a stream's end stays below half of what was wanted.
+  auto window = std::min(options_.most, std::max(options_.first, (stream->next - stream->start) / 2));
+  auto want_to = std::min(size_, stream->next + window);
   // Ask again only when half the window is used up, so that requests are large.
-  if (want_to <= stream->fetched || (want_to < size_ && stream->fetched > stream->next + stream->window / 2))
+  if (want_to <= stream->fetched || (want_to < size_ && stream->fetched > stream->next + window / 2))
     return std::nullopt;
   ByteRange ahead{std::max(stream->fetched, stream->next), 0};
   if (ahead.offset >= want_to) return std::nullopt;
   ahead.length = want_to - ahead.offset;
   stream->fetched = want_to;
-  stream->window = std::min(options_.most, stream->window * 2);
   return ahead;
 }
 

@@ -15,8 +15,9 @@ namespace weightfs {
 class ReadAhead {
  public:
   struct Options {
-    std::uint64_t first = 2 << 20;  // bytes ahead when a stream is recognized
-    std::uint64_t most = 64 << 20;  // bytes ahead of a stream that keeps going
+    std::uint64_t first = 1 << 20;  // bytes ahead when a stream is recognized
+    std::uint64_t most =
+        64 << 20;  // bytes ahead of a stream that keeps going; never more than half of what it has read
   };
   explicit ReadAhead(std::uint64_t file_size) : ReadAhead(file_size, Options()) {}
   ReadAhead(std::uint64_t file_size, Options options) : size_(file_size), options_(options) {}
@@ -26,9 +27,9 @@ class ReadAhead {
 
  private:
   struct Stream {
+    std::uint64_t start = 0;    // where it began
     std::uint64_t next = 0;     // where it is expected to go on
     std::uint64_t fetched = 0;  // asked for up to here
-    std::uint64_t window = 0;   // 0: not yet recognized
     std::uint64_t used = 0;     // for replacing the oldest
   };
   const std::uint64_t size_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "store/base/posix.h"
 #include "store/log/operations.h"
 #include "store/log/probe.h"
 #include "store/publish/base_match.h"
@@ -173,15 +174,19 @@ Result<PublishResult> Publisher::run(const PublishJob& job, const Progress& prog
 // An earlier run of the same job got as far as the commit.
 Result<PublishResult> Publisher::committed(const PublishJob& job, const VersionRecord& record,
                                            const CallOptions& options) {
-  if (job.adopt) {
-    auto adopted = adopt(job, {job.model, record.number}, options);
-    if (!adopted.is_ok())
-      spdlog::warn("commit {}/{}: the cache could not take the files over: {}", job.model.str(), job.version.str(),
-                   adopted.to_string());
-  }
+  keep_files(job, {job.model, record.number}, options);
   return result_of(job.model, record);
 }
 
+void Publisher::keep_files(const PublishJob& job, const NodeRef& node, const CallOptions& options) {
+  auto kept = adopt(job, node, options);
+  if (kept.is_ok()) return;
+  spdlog::warn("commit {}/{}: the cache does not keep its files, the next version's publish will fetch them: {}",
+               job.model.str(), job.version.str(), kept.to_string());
+}
+
+// The published files become the materialized copy: they are the base of the next version. Their digests are checked at
+// their first use.
 Status Publisher::adopt(const PublishJob& job, const NodeRef& node, const CallOptions& options) {
   auto version = WFS_TRY(versions_.open(node, options));
   for (std::uint32_t i = 0; i < version->manifest().files.size(); i++) {
@@ -189,7 +194,20 @@ Status Publisher::adopt(const PublishJob& job, const NodeRef& node, const CallOp
     if (entry.kind != FileKind::kFile || entry.size == 0) continue;
     auto map = WFS_TRY(versions_.file_map(version, i, options));
     auto sizes = map->sizes();
-    WFS_TRY(cache_.adopt(job.source_dir + "/" + entry.path.str(), {node.model.str(), node.number, i}, sizes));
+    FileId id{node.model.str(), node.number, i};
+    auto source = job.source_dir + "/" + entry.path.str();
+    if (job.adopt) {
+      WFS_TRY(cache_.adopt(source, id, sizes));
+      continue;
+    }
+    cache_.make_room(entry.size);
+    auto copy = job.spool_dir + "/copy-" + random_id();
+    auto status = posix::copy_file(source, copy);
+    if (status.is_ok()) status = cache_.adopt(copy, id, sizes);
+    if (!status.is_ok()) {
+      posix::unlink_if_there(copy).ignore("the first error is the one to report");
+      return status;
+    }
   }
   return {};
 }
@@ -254,12 +272,7 @@ Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree
     }
   }
   NodeRef node{job.model, logged.number};
-  if (job.adopt) {
-    auto adopted = adopt(job, node, options);
-    if (!adopted.is_ok())
-      spdlog::warn("commit {}/{}: the cache could not take the files over: {}", job.model.str(), job.version.str(),
-                   adopted.to_string());
-  }
+  keep_files(job, node, options);
   PublishResult result{.version = {job.model, job.version}, .node = node};
   if (parent) result.parent = VersionRef{parent->model, base->version()->record().name};
   result.plain_bytes = entry.plain_bytes;

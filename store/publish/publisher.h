@@ -16,7 +16,8 @@ struct PublishJob {
   ParentChoice parent;
   std::string commit_id;  // random_id(), kept by the caller: the same job may be run again after a failure or a restart
   std::string spool_dir;
-  bool adopt = false;  // move the files into the cache when it is committed
+  bool adopt =
+      false;  // move the files into the cache when it is committed; otherwise copies are kept there, if they fit
   // Called right before the first request that can make the version exist. False: give up (kInterrupted).
   std::function<bool()> before_commit;
 };
@@ -45,6 +46,7 @@ class Publisher {
                                   const CallOptions& options);
   Result<PublishResult> committed(const PublishJob& job, const VersionRecord& record, const CallOptions& options);
   Status adopt(const PublishJob& job, const NodeRef& node, const CallOptions& options);
+  void keep_files(const PublishJob& job, const NodeRef& node, const CallOptions& options);
   Result<PublishResult> attempt(const PublishJob& job, const SourceTree& tree, const ModelState& state,
                                 const Progress& progress, const CallOptions& options);
 
