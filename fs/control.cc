@@ -86,12 +86,8 @@ Result<std::vector<std::uint32_t>> files_at(const VersionPtr& version, const Tar
 }  // namespace
 
 Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& path, Mount& mount, Store& store) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return Status(Code::kInvalid, path + ": too long for a socket (107 bytes): choose a shorter --cache-dir");
-  }
-  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  Fd dir;
+  sockaddr_un address = WFS_TRY(control::address_of(path, &dir));
   Fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return from_errno(errno, "socket");
   // The cache has one owner, who is us: nobody else listens here.

@@ -12,10 +12,10 @@
 namespace weightfs {
 
 Result<ControlClient> ControlClient::connect(const std::string& socket_path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (socket_path.size() >= sizeof(address.sun_path)) return Status(Code::kInvalid, socket_path + ": path too long");
-  socket_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  Fd dir;
+  auto reached = control::address_of(socket_path, &dir);
+  if (reached.code() == Code::kNotFound) return Status(Code::kNotFound, "no daemon answers at " + socket_path);
+  sockaddr_un address = WFS_TRY(std::move(reached));
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return from_errno(errno, "socket");
   if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
@@ -35,7 +35,7 @@ Result<std::pair<ControlClient, std::string>> ControlClient::connect_for(const s
     if (::realpath(absolute.c_str(), real) != nullptr) mount = mount_of(real);
   }
   if (!mount) return Status(Code::kNotFound, path + " is not in a weightfs mount");
-  char socket_path[256];
+  char socket_path[PATH_MAX];
   ssize_t length =
       ::getxattr(mount->first.mountpoint.c_str(), "user.weightfs.control", socket_path, sizeof(socket_path));
   if (length < 0) return from_errno(errno, mount->first.mountpoint + ": ask for the control socket");

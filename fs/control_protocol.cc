@@ -86,4 +86,19 @@ Status send_line(int fd, const Json& line) {
   return {};
 }
 
+Result<sockaddr_un> address_of(const std::string& path, Fd* dir) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::string short_path = path;
+  if (path.size() >= sizeof(address.sun_path)) {
+    auto slash = path.rfind('/');
+    *dir = WFS_TRY(posix::open(path.substr(0, slash), O_PATH | O_DIRECTORY));
+    short_path = "/proc/self/fd/" + std::to_string(dir->get()) + path.substr(slash);
+    if (short_path.size() >= sizeof(address.sun_path))
+      return Status(Code::kInvalid, path + ": name too long for a socket");
+  }
+  short_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  return address;
+}
+
 }  // namespace weightfs::control

@@ -4,25 +4,30 @@
 //   {"progress": {"done": 123, "total": 456}}                      any number of times
 //   {"ok": true, …facts…}    or    {"ok": false, "code": "busy", "message": "…"}
 //
-// A client that hangs up cancels what it asked for. Names are percent-encoded as in the bucket (percent_encode of the whole
-// MODEL/VERSION or path below it, so that "/" is %2F), for they are bytes; paths of the local machine are not.
+// A client that hangs up cancels what it asked for. Names are percent-encoded as in the bucket (percent_encode of the
+// whole MODEL/VERSION or path below it, so that "/" is %2F), for they are bytes; paths of the local machine are not.
 //
-//   op       fields                                   answer
-//   status                                            mountpoint, bucket, pid, read_only, cache {…}, drafts [{version, state, text, writers}], models
-//   stats                                             counters, flat
-//   commit   version (MODEL/NAME)                     what was published
-//   publish  source, version, parent?, no_parent?     what was published
-//   get      version, dest                            version, plain_bytes
-//   warm     paths [MODEL/VERSION[/FILE]]             plain_bytes
-//   pin, unpin   paths [MODEL/VERSION]
+//   op       fields                                answer
+//   status                                         mountpoint, bucket, pid, read_only, models, cache {…},
+//                                                  drafts [{version, state, text, writers}]
+//   stats                                          counters, flat
+//   commit   version (MODEL/NAME)                  what was published
+//   publish  source, version, parent?, no_parent?  what was published
+//   get      version, dest                         version, plain_bytes
+//   warm     paths [MODEL/VERSION[/FILE]]          plain_bytes
+//   pin      paths [MODEL/VERSION]                 versions
+//   unpin    likewise
 //   wait     model, version?, newer_than?, timeout? (seconds)   version
-//   log      model                                    versions [{name, parent, …}]
-//   models                                            models [name]
-//   umount   lazy?                                    published [name], kept [name (state)]
+//   log      model                                 versions [{name, parent, …}]
+//   models                                         models [name]
+//   umount   lazy?                                 published [name], kept [name (state)]
 #pragma once
+
+#include <sys/un.h>
 
 #include <nlohmann/json.hpp>
 
+#include "store/base/posix.h"
 #include "store/base/status.h"
 #include "store/store.h"
 
@@ -48,5 +53,9 @@ class LineReader {
   std::string buffer_;
 };
 Status send_line(int fd, const Json& line);
+
+// The address of a socket at `path`, however long the path is: a long one is reached through its directory, which `dir`
+// keeps open until bind or connect has been called.
+Result<sockaddr_un> address_of(const std::string& path, Fd* dir);
 
 }  // namespace weightfs::control

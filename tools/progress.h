@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <string>
+#include <thread>
 
 #include "store/base/mutex.h"
 #include "store/store.h"
@@ -11,23 +12,27 @@ namespace weightfs::tools {
 
 class ProgressBar {
  public:
+  // Draws on a thread of its own, so that the line is there also while the call says nothing.
   explicit ProgressBar(std::string what);
-  ~ProgressBar();  // wipes the line
+  ~ProgressBar();  // as finish()
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   // To be handed to the store; any thread may call it while this lives.
   Progress callback();
   void update(std::uint64_t done, std::uint64_t total) EXCLUDES(mutex_);
-  void finish() EXCLUDES(mutex_);
+  void finish() EXCLUDES(mutex_);  // wipes the line, for good
 
  private:
+  void draw_until_finished() EXCLUDES(mutex_);
+
   const std::string what_;
-  const bool shown_;
   const std::chrono::steady_clock::time_point started_;
   Mutex mutex_;
-  std::chrono::steady_clock::time_point drawn_ GUARDED_BY(mutex_);
-  bool on_screen_ GUARDED_BY(mutex_) = false;
+  CondVar changed_;
+  std::uint64_t done_ GUARDED_BY(mutex_) = 0, total_ GUARDED_BY(mutex_) = 0;
+  bool finished_ GUARDED_BY(mutex_) = false;
+  std::jthread thread_;  // only when there is a terminal
 };
 
 }  // namespace weightfs::tools

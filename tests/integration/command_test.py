@@ -227,7 +227,7 @@ def test_a_progress_bar_is_shown_on_a_terminal_only(t):
             break
         shown += piece
     assert publish.wait(60) == 0
-    assert b"[" in shown and b"MiB" in shown, shown
+    assert b"publish m/v" in shown and b"MiB" in shown, shown
     done = host.run("publish", source, bucket, "m/v2", "--no-parent", "--bandwidth", "10M")
     assert done.returncode == 0 and done.stderr == "", done
 

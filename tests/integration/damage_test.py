@@ -64,12 +64,13 @@ def test_verify_finds_a_flipped_byte_in_any_object(t):
         if path.name == "hint" or "probe" in str(path):
             continue
         flip(path, path.stat().st_size // 2)
-        t.host("reader").fails("verify", bucket, code=3)
+        t.host(f"flipped-{path.name}").fails("verify", bucket, code=3)
         flip(path, path.stat().st_size // 2)
+        if path == objects_of_log(bucket)[-1]:
+            continue  # a log without its last entry is an older, sound log
         content = path.read_bytes()
         path.unlink()
-        if path.name != objects_of_log(bucket)[-1].name:  # a log without its last entry is an older, sound log
-            t.host("reader").fails("verify", bucket, code=3)
+        t.host(f"without-{path.name}").fails("verify", bucket, code=3)
         path.write_bytes(content)
     writer.ok("verify", bucket, "--deep")
 

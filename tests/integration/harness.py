@@ -33,6 +33,8 @@ WEIGHTFS = os.environ.get("WEIGHTFS", str(ROOT / "build" / "release" / "weightfs
 DATA = pathlib.Path(os.environ.get("WEIGHTFS_TEST_DATA", str(ROOT / "tests" / "data")))
 CHAIN = [DATA / "minilm" / f"step-{i:06d}" for i in range(8)]
 SHARDED = [DATA / "minilm" / "sharded" / f"step-{i:06d}" for i in (4, 5)]
+# For debugging a daemon: WEIGHTFS_DEBUGGER="gdb|-q|-batch|-ex|run|-ex|bt|--args"
+DEBUGGER = os.environ.get("WEIGHTFS_DEBUGGER", "").split("|") if os.environ.get("WEIGHTFS_DEBUGGER") else []
 TEST_USER = "weightfs-test"
 TIMEOUT = 60  # seconds, of anything that should take a moment
 
@@ -133,7 +135,7 @@ class Host:
         """Names of the live versions, [] for a model that is not there."""
         done = self.run("log", bucket, model, "--json")
         if done.returncode != 0:
-            if "not" in done.stderr:
+            if "no such model" in done.stderr:
                 return []
             raise Failure(done.stderr)
         return [version["name"] for version in json.loads(done.stdout)["versions"]]
@@ -147,7 +149,7 @@ class Mount:
         self.dir = host.dir / f"mnt-{name}"
         self.dir.mkdir(exist_ok=True)
         self.log_path = host.dir / f"mnt-{name}.log"
-        command = [*wrap, WEIGHTFS, "--log-level", "debug", "mount", bucket, str(self.dir), "--foreground", *map(str, options)]
+        command = [*wrap, *DEBUGGER, WEIGHTFS, "--log-level", "debug", "mount", bucket, str(self.dir), "--foreground", *map(str, options)]
         with open(self.log_path, "ab") as log:
             self.daemon = subprocess.Popen(command, env={**host.env, **env}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         host.test.cleanup.callback(self.force_down)
@@ -180,6 +182,7 @@ class Mount:
         return out
 
     def force_down(self):
+        self.host.test.mounts.append((self.dir, self.daemon.poll(), self.log()))
         if self.daemon.poll() is None:
             self.daemon.kill()
             self.daemon.wait(TIMEOUT)
@@ -205,9 +208,10 @@ class Test:
 
     def __init__(self):
         self.cleanup = contextlib.ExitStack()
-        self.tmp = pathlib.Path(tempfile.mkdtemp(prefix="weightfs-test-"))
+        self.tmp = pathlib.Path(tempfile.mkdtemp(prefix="wfs-"))
         self.cleanup.callback(self.remove_tmp)
         self.random = random.Random(20261201)
+        self.mounts = []
 
     def remove_tmp(self):
         for path in self.tmp.glob("host-*/mnt-*"):
@@ -217,6 +221,11 @@ class Test:
 
     def host(self, name, env=None):
         return Host(self, name, env)
+
+    def report(self):
+        """What the daemons had to say, for a case that failed."""
+        for mount, code, log in reversed(self.mounts[:3]):
+            print(f"--- daemon of {mount}: exit code {code}\n{log}", file=sys.stderr)
 
     def dir_bucket(self, name="bucket"):
         return str(self.tmp / name)
@@ -286,6 +295,7 @@ def run_case(cases, name):
         with test.cleanup:
             cases[name](test)
     except BaseException:  # also Ctrl-C: the case has not passed
+        test.report()
         traceback.print_exc()
         print(f"FAIL {name}")
         return 1

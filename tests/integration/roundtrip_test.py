@@ -118,15 +118,24 @@ def test_a_version_of_another_model_can_be_the_parent(t):
     expect_same_tree(t.tmp / "dest", CHAIN[1])
 
 
-def test_get_goes_on_where_it_was_interrupted(t):
+def test_get_goes_on_where_it_was_killed(t):
     bucket, writer = t.dir_bucket(), t.host("writer")
-    writer.ok("publish", CHAIN[0], bucket, "m/v0")
-    dest = t.tmp / "dest"
-    writer.ok("get", bucket, "m/v0", dest)
-    (dest / "model.safetensors").write_bytes(b"damaged")
-    (dest / "config.json").unlink()
-    writer.ok("get", bucket, "m/v0", dest)
-    expect_same_tree(dest, CHAIN[0])
+    source = t.tmp / "source"
+    source.mkdir()
+    for name in "abc":
+        (source / name).write_bytes(os.urandom(12 << 20))
+    writer.ok("publish", source, bucket, "m/v")
+    dest, reader = t.tmp / "dest", t.host("reader")
+    get = t.process(harness.WEIGHTFS, "get", bucket, "m/v", dest, "--bandwidth", "12M", env=reader.env)
+    harness.wait_for("the first file", lambda: (dest / "a").exists())
+    get.kill()
+    get.wait()
+    assert not (dest / "c").exists(), "killed too late to tell"
+    other = t.host("other")  # nothing in its cache: what is right in dest is not fetched
+    facts = other.json("get", bucket, "m/v", dest)
+    assert facts["fetched_bytes"] < facts["plain_bytes"] - (11 << 20), facts
+    expect_same_tree(dest, source)
+    assert other.json("get", bucket, "m/v", dest)["fetched_bytes"] < 100_000
 
 
 harness.main(globals())
