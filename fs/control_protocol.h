@@ -7,6 +7,7 @@
 // A client that hangs up cancels what it asked for. Names are percent-encoded as in the bucket (percent_encode of the
 // whole MODEL/VERSION or path below it, so that "/" is %2F), for they are bytes; paths of the local machine are not.
 //
+// clang-format off
 //   op       fields                                answer
 //   status                                         mountpoint, bucket, pid, read_only, models, cache {…},
 //                                                  drafts [{version, state, text, writers}]
@@ -21,6 +22,7 @@
 //   log      model                                 versions [{name, parent, …}]
 //   models                                         models [name]
 //   umount   lazy?                                 published [name], kept [name (state)]
+// clang-format on
 #pragma once
 
 #include <sys/un.h>
