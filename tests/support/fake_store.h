@@ -2,6 +2,7 @@
 // test holds its answers, takes the bucket away, and asks what it was told.
 #pragma once
 
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
@@ -11,7 +12,6 @@
 #include "store/base/mutex.h"
 #include "store/base/threads.h"
 #include "store/draft.h"
-#include "store/base/mutex.h"
 #include "store/store.h"
 #include "tests/support/temp_dir.h"
 
@@ -76,6 +76,13 @@ class FakeStore final : public Store {
   Bucket& bucket() override;
   Cache& cache() override;
   Clock& clock() override { return Clock::system(); }
+  // The library's own operations, which the filesystem never calls.
+  ModelLogs& logs() override { std::abort(); }
+  Versions& versions() override { std::abort(); }
+  Result<CompactResult> compact(const ModelName& model, const std::function<void(const WantedEdge&)>&,
+                                const CallOptions&) override {
+    return Status(Code::kUnsupported, model.str() + ": a fake store has no edges");
+  }
   const StoreOptions& options() const override { return options_; }
   std::map<std::string, std::uint64_t> counters() const override { return {{"bucket_requests", refreshes_.load()}}; }
 
