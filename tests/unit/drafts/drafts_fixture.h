@@ -185,9 +185,13 @@ class FakePublisher {
     std::sort(out.begin(), out.end());
     return out;
   }
+  void wait_until_published(std::size_t count) {
+    MutexLock lock(mutex_);
+    while (log_.size() < count) changed_.wait(mutex_);
+  }
   void wait_until_held() {
     MutexLock lock(mutex_);
-    while (!held_) changed_.wait(mutex_);
+    while (held_ != hold_) changed_.wait(mutex_);
   }
   std::size_t most_at_once() {
     MutexLock lock(mutex_);
@@ -199,12 +203,12 @@ class FakePublisher {
     MutexLock lock(mutex_);
     most_ = std::max(most_, running_);
     while (hold_ == where && !options.cancel->cancelled()) {
-      held_ = true;
+      held_ = where;
       changed_.notify_all();
       // Only the cancel token is polled; what a test waits for is told.
       changed_.wait_until(mutex_, std::chrono::steady_clock::now() + std::chrono::milliseconds(2));
     }
-    held_ = false;
+    held_ = Hold::kNo;
   }
   Result<PublishResult> publish(const DraftSource& source, const std::string& commit_id, const CallOptions& options)
       EXCLUDES(mutex_) {
@@ -231,7 +235,7 @@ class FakePublisher {
   std::vector<Call> calls_ GUARDED_BY(mutex_);
   std::map<std::string, std::string> log_ GUARDED_BY(mutex_);  // name by commit id
   Hold hold_ GUARDED_BY(mutex_) = Hold::kNo;
-  bool held_ GUARDED_BY(mutex_) = false;
+  Hold held_ GUARDED_BY(mutex_) = Hold::kNo;
   std::optional<Code> before_ GUARDED_BY(mutex_), after_ GUARDED_BY(mutex_);
   bool done_ GUARDED_BY(mutex_) = false;
   std::size_t running_ GUARDED_BY(mutex_) = 0, most_ GUARDED_BY(mutex_) = 0;

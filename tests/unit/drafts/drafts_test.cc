@@ -570,7 +570,7 @@ TEST_F(DraftsTest, ManyThreadsOnManyDrafts) {
     });
   }
   for (auto& thread : threads) thread.join();
-  while (publisher_.published().size() < static_cast<std::size_t>(made)) std::this_thread::yield();
+  publisher_.wait_until_published(static_cast<std::size_t>(made));
   EXPECT_EQ(publisher_.published().size(), 80u);
   drafts_.reset();
 }
