@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "store/codec/element.h"
@@ -18,8 +19,8 @@ constexpr std::size_t kTrialPieces = 8;
 constexpr std::size_t kTrialBytes = 6144;
 // A trial's sizes are taken for exact within this; what is closer to the best is encoded to see.
 constexpr double kTrialError = 1.06;
-// Sparse frames below this share of the block, and not longer than planned, need no comparison.
-constexpr double kSurelySparse = 0.08;
+// Sparse frames with fewer changes than this, evenly spread and not longer than planned, need no comparison.
+constexpr double kSurelySparse = 0.2;
 
 template <typename E>
 void sample(ByteSpan base, ByteSpan target, KeyStatistics& out) {
@@ -31,7 +32,10 @@ void sample(ByteSpan base, ByteSpan target, KeyStatistics& out) {
   for (std::size_t run = 0; run < runs; run += step) {
     auto end = std::min(out.elements, (run + 1) * kSampleRun);
     out.sampled += end - run * kSampleRun;
+    ++out.runs;
     auto i = run * kSampleRun;
+    out.active_runs +=
+        std::memcmp(base.data() + i * sizeof(Raw), target.data() + i * sizeof(Raw), (end - i) * sizeof(Raw)) != 0;
     // Neighbours often have one key: two tables, so that a count need not wait for the one before.
     for (; i + 1 < end; i += 2) {
       ++out.count[E::key(load_element<Raw>(base.data(), i))];
@@ -75,10 +79,20 @@ std::optional<std::size_t> planes_as(Scratch::Impl& scratch, PlaneKind kind, Ele
   return write_planes(type, planes, ZstdCodec::kEntropy, scratch.zstd, frame);
 }
 
+// Changes come in clusters (rows of an embedding): fewer runs have one than chance would have it.
+bool clustered(const KeyStatistics& statistics) {
+  double changed = 0;
+  for (auto count : statistics.changed) changed += count;
+  auto quiet = std::pow(1 - changed / static_cast<double>(statistics.sampled), static_cast<double>(kSampleRun));
+  auto expected = (1 - quiet) * static_cast<double>(statistics.runs);
+  return expected > 8 && static_cast<double>(statistics.active_runs) < 0.5 * expected;
+}
+
 struct Sparse {
   std::optional<std::size_t> size;
   double planned = 0;  // bytes
   std::uint64_t changed = 0;
+  bool clustered = false;
 };
 
 Sparse encode_sparse(Scratch::Impl& scratch, ElementType type, ByteSpan base, ByteSpan target, std::size_t limit,
@@ -88,6 +102,7 @@ Sparse encode_sparse(Scratch::Impl& scratch, ElementType type, ByteSpan base, By
   sample_keys(type, base, target, statistics);
   auto plan = plan_classes(statistics, result.planned);
   result.planned /= 8;
+  result.clustered = clustered(statistics);
   collect_sparse(type, plan, base, target, scratch.encoder);
   for (int c = 0; c < plan.classes; ++c) result.changed += scratch.encoder.events[c].size;
   result.size =
@@ -111,11 +126,13 @@ class Contest {
     if (same_length && target_.size() >= width(type_)) {
       auto sparse = encode_sparse(scratch_, type_, base_, target_, target_.size() - 1, frame_);
       best_.changed_elements = sparse.changed;
+      clustered_ = sparse.clustered;
       if (sparse.size) {
         best_.codec = CodecId::kSparse;
         best_.frame_length = *sparse.size;
-        auto length = static_cast<double>(*sparse.size);
-        if (length < kSurelySparse * static_cast<double>(target_.size()) && length < 1.3 * sparse.planned + 64) {
+        auto elements = static_cast<double>(target_.size() / width(type_));
+        bool few = static_cast<double>(sparse.changed) < kSurelySparse * elements;
+        if (few && !sparse.clustered && static_cast<double>(*sparse.size) < 1.3 * sparse.planned + 64) {
           return best_;
         }
       }
@@ -150,7 +167,8 @@ class Contest {
     // What is no tensor may have moved.
     if (type_ == ElementType::kBytes && !base_.empty()) take(CodecId::kZstdPatch);
     auto span = std::span(candidates).first(count);
-    if (target_.size() <= 2 * kTrialPieces * kTrialBytes) {
+    // Pieces tell little of a block that changed here and there.
+    if (clustered_ || target_.size() <= 2 * kTrialPieces * kTrialBytes) {
       for (auto codec : span) take(codec);
       return;
     }
@@ -185,6 +203,7 @@ class Contest {
   MutableByteSpan frame_;
   const EncodeOptions& options_;
   Encoded best_;
+  bool clustered_ = false;
 };
 
 }  // namespace

@@ -104,7 +104,9 @@ struct KeyStatistics {
   std::array<std::uint32_t, 256> changed{};
   std::array<std::uint32_t, 256> beyond_one{};  // changed by more than one ULP
   std::array<double, 256> distance{};           // sum of |d| - 1 over the changed
-  std::uint64_t sampled = 0;
+  std::uint64_t sampled = 0;                    // elements
+  std::uint32_t runs = 0;                       // of neighbours that the sample consists of
+  std::uint32_t active_runs = 0;                // with a change in them
   std::uint64_t elements = 0;
 };
 

@@ -60,7 +60,9 @@ void collect_groups(const SparsePlan& plan, const std::byte* base, const std::by
     auto keys = V::keys(group);
     std::uint64_t at_least[kClasses], member[kClasses];
     at_least[0] = present;
-    for (int c = 1; c < kClasses; ++c) at_least[c] = V::at_least(keys, thresholds[c]) & present;
+    for (int c = 1; c < kClasses; ++c) {
+      at_least[c] = kExact<V> || c < plan.classes ? V::at_least(keys, thresholds[c]) & present : 0;
+    }
     for (int c = 0; c < kClasses; ++c) member[c] = at_least[c] & ~(c + 1 < kClasses ? at_least[c + 1] : 0);
     append_events<E, kClasses>(from, to, V::differ(group, V::load(to)), member, at_least, plan.valued.data(), counts,
                                encoder);
@@ -78,22 +80,25 @@ void collect_with(const SparsePlan& plan, ByteSpan base, ByteSpan target, Sparse
   auto elements = base.size() / V::E::kWidth;
   auto run = [&]<int kClasses>() { collect_groups<V, kClasses>(plan, base.data(), target.data(), elements, encoder); };
   if constexpr (!V::E::kHasExponent) return run.template operator()<1>();
-  switch (plan.classes) {
-    case 1:
-      return run.template operator()<1>();
-    case 2:
-      return run.template operator()<2>();
-    case 3:
-      return run.template operator()<3>();
-    case 4:
-      return run.template operator()<4>();
-    case 5:
-      return run.template operator()<5>();
-    case 6:
-      return run.template operator()<6>();
-    case 7:
-      return run.template operator()<7>();
-    default:
-      return run.template operator()<8>();
+  if constexpr (V::E::kHasExponent && !kExact<V>) {
+    return plan.classes <= 4 ? run.template operator()<4>() : run.template operator()<8>();
   }
+  if constexpr (kExact<V>) switch (plan.classes) {
+      case 1:
+        return run.template operator()<1>();
+      case 2:
+        return run.template operator()<2>();
+      case 3:
+        return run.template operator()<3>();
+      case 4:
+        return run.template operator()<4>();
+      case 5:
+        return run.template operator()<5>();
+      case 6:
+        return run.template operator()<6>();
+      case 7:
+        return run.template operator()<7>();
+      default:
+        return run.template operator()<8>();
+    }
 }

@@ -79,6 +79,7 @@ Status parse_sparse(ElementType type, ByteSpan frame, std::size_t block_length, 
   out.classes = in.u8();
   if (out.classes < 1 || out.classes > kMaxClasses) return corrupt("number of classes");
   out.first_key = {};
+  out.streams = {};
   for (int c = 1; c < out.classes; ++c) {
     out.first_key[c] = in.u8();
     if (out.first_key[c] <= out.first_key[c - 1]) return corrupt("classes out of order");
@@ -87,7 +88,6 @@ Status parse_sparse(ElementType type, ByteSpan frame, std::size_t block_length, 
   auto bits = static_cast<int>(8 * width(type));
   std::array<Lengths, kMaxClasses> lengths;
   for (int c = 0; c < out.classes; ++c) {
-    out.streams[c] = {};
     if (!parse_class(in, bits, out.streams[c], lengths[c])) return corrupt("head of a class");
   }
   for (int c = 0; c < out.classes; ++c) {

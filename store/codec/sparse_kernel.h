@@ -231,6 +231,11 @@ __attribute__((noinline)) void apply_specials(SparseFrame& frame, RankedClass* c
   }
 }
 
+// kClasses: how many the loop has; the frame may have fewer unless kExact. Only bf16 gets a loop for each number, for
+// they take long to compile.
+template <typename V>
+constexpr bool kExact = std::is_same_v<typename V::E, Element<ElementType::kBf16>>;
+
 template <typename V, int kClasses>
 Status decode_groups(SparseFrame& frame, DecodeWorkspace& workspace, const std::byte* base, std::byte* out,
                      std::size_t elements) {
@@ -240,10 +245,13 @@ Status decode_groups(SparseFrame& frame, DecodeWorkspace& workspace, const std::
   alignas(64) std::uint8_t class_of[256] = {};
   typename V::Threshold thresholds[kClasses];
   bool plain[kClasses];  // all changes by one
+  std::uint64_t exists[kClasses];
   for (int c = 0; c < kClasses; ++c) {
     start(classes[c], frame.streams[c], E::kBits, workspace.queues[c]);
     plain[c] = frame.streams[c].mode <= ClassMode::kUnit;
     thresholds[c] = V::threshold(frame.first_key[c]);
+    exists[c] = c < frame.classes ? ~0ULL : 0;
+    if (!exists[c]) continue;
     std::memset(class_of + frame.first_key[c], c, 256U - frame.first_key[c]);
   }
   const std::int8_t* at[kClasses];
@@ -277,6 +285,7 @@ Status decode_groups(SparseFrame& frame, DecodeWorkspace& workspace, const std::
     std::uint64_t at_least = present;
     for (int c = 0; c < kClasses; ++c) {
       auto above = c + 1 < kClasses ? V::at_least(keys, thresholds[c + 1]) & present : 0;
+      if (!kExact<V> && c + 1 < kClasses) above &= exists[c + 1];
       auto mask = at_least & ~above;
       at_least = above;
       V::expand(deltas, mask, at[c], plain[c]);
@@ -303,23 +312,29 @@ Status decode_groups(SparseFrame& frame, DecodeWorkspace& workspace, const std::
 template <typename V>
 Status decode_with(SparseFrame& frame, DecodeWorkspace& workspace, const std::byte* base, std::byte* out,
                    std::size_t elements) {
-  if constexpr (!V::E::kHasExponent) return decode_groups<V, 1>(frame, workspace, base, out, elements);
-  switch (frame.classes) {
-    case 1:
-      return decode_groups<V, 1>(frame, workspace, base, out, elements);
-    case 2:
-      return decode_groups<V, 2>(frame, workspace, base, out, elements);
-    case 3:
-      return decode_groups<V, 3>(frame, workspace, base, out, elements);
-    case 4:
-      return decode_groups<V, 4>(frame, workspace, base, out, elements);
-    case 5:
-      return decode_groups<V, 5>(frame, workspace, base, out, elements);
-    case 6:
-      return decode_groups<V, 6>(frame, workspace, base, out, elements);
-    case 7:
-      return decode_groups<V, 7>(frame, workspace, base, out, elements);
-    default:
-      return decode_groups<V, 8>(frame, workspace, base, out, elements);
+  if constexpr (!V::E::kHasExponent) {
+    return decode_groups<V, 1>(frame, workspace, base, out, elements);
+  } else if constexpr (!kExact<V>) {
+    return frame.classes <= 4 ? decode_groups<V, 4>(frame, workspace, base, out, elements)
+                              : decode_groups<V, 8>(frame, workspace, base, out, elements);
+  } else {
+    switch (frame.classes) {
+      case 1:
+        return decode_groups<V, 1>(frame, workspace, base, out, elements);
+      case 2:
+        return decode_groups<V, 2>(frame, workspace, base, out, elements);
+      case 3:
+        return decode_groups<V, 3>(frame, workspace, base, out, elements);
+      case 4:
+        return decode_groups<V, 4>(frame, workspace, base, out, elements);
+      case 5:
+        return decode_groups<V, 5>(frame, workspace, base, out, elements);
+      case 6:
+        return decode_groups<V, 6>(frame, workspace, base, out, elements);
+      case 7:
+        return decode_groups<V, 7>(frame, workspace, base, out, elements);
+      default:
+        return decode_groups<V, 8>(frame, workspace, base, out, elements);
+    }
   }
 }

@@ -25,6 +25,23 @@ class SparseTest : public ::testing::Test {
   Bytes out_;
 };
 
+// The example in store/codec/CODEC.md.
+TEST_F(SparseTest, TheDocumentedExampleIsThisFrame) {
+  BlockPair pair;
+  ByteWriter base(pair.base);
+  for (int i = 0; i < 24; ++i) base.le<std::uint16_t>(i < 16 ? 0x3F80 : 0x3A83);
+  base.u8(7);
+  pair.target = pair.base;
+  store_element<std::uint16_t>(pair.target.data(), 3, 0x3F81);
+  store_element<std::uint16_t>(pair.target.data(), 20, 0x3A82);
+  store_element<std::uint16_t>(pair.target.data(), 22, 0x3A88);
+  pair.target.back() = std::byte{9};
+  auto frame = ByteSpan(frame_).first(encode(ElementType::kBf16, pair));
+  EXPECT_EQ(to_hex(frame), "016201000100e18e044309");
+  ASSERT_TRUE(decode(ElementType::kBf16, frame, pair.base));
+  EXPECT_EQ(out_, pair.target);
+}
+
 TEST_F(SparseTest, OneChangeCostsAFewBytes) {
   auto pair = make_pair(ElementType::kBf16, kMaxBlock, Update::kNone, 1);
   pair.target[100000] ^= std::byte{1};
