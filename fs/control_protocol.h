@@ -4,21 +4,18 @@
 //   {"progress": {"done": 123, "total": 456}}                      any number of times
 //   {"ok": true, …facts…}    or    {"ok": false, "code": "busy", "message": "…"}
 //
-// A client that hangs up cancels what it asked for. Names are percent-encoded as in the bucket (percent_encode of the whole
-// MODEL/VERSION or path below it, so that "/" is %2F), for they are bytes; paths of the local machine are not.
+// A client that hangs up cancels what it asked for. Names are percent-encoded as in the bucket (percent_encode of the
+// whole MODEL/VERSION or path below it, so that "/" is %2F), for they are bytes; paths of the local machine are not.
 //
 //   op       fields                                   answer
-//   status                                            mountpoint, bucket, pid, read_only, cache {…}, drafts [{version, state, text, writers}], models
-//   stats                                             counters, flat
-//   commit   version (MODEL/NAME)                     what was published
-//   publish  source, version, parent?, no_parent?     what was published
-//   get      version, dest                            version, plain_bytes
-//   warm     paths [MODEL/VERSION[/FILE]]             plain_bytes
-//   pin, unpin   paths [MODEL/VERSION]
-//   wait     model, version?, newer_than?, timeout? (seconds)   version
-//   log      model                                    versions [{name, parent, …}]
-//   models                                            models [name]
-//   umount   lazy?                                    published [name], kept [name (state)]
+//   status                                            mountpoint, bucket, pid, read_only, cache {…}, drafts [{version,
+//   state, text, writers}], models stats                                             counters, flat commit   version
+//   (MODEL/NAME)                     what was published publish  source, version, parent?, no_parent?     what was
+//   published get      version, dest                            version, plain_bytes warm     paths
+//   [MODEL/VERSION[/FILE]]             plain_bytes pin, unpin   paths [MODEL/VERSION] wait     model, version?,
+//   newer_than?, timeout? (seconds)   version log      model                                    versions [{name,
+//   parent, …}] models                                            models [name] umount   lazy? published [name], kept
+//   [name (state)]
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -44,7 +44,7 @@ void Directories::fill(Request request, const DirectoryHandle& handle, const Lis
     auto* at = buffer.data() + used;
     auto left = size - used;
     if (!plus) {
-      struct stat st {};
+      struct stat st{};
       st.st_ino = name.st_ino;
       st.st_mode = name.type;
       auto needed = fuse_add_direntry(request.raw(), at, left, name.name.c_str(), &st, static_cast<off_t>(i + 1));

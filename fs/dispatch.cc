@@ -78,8 +78,9 @@ void Dispatch::choose_capabilities(fuse_conn_info& connection) {
                     | FUSE_CAP_EXPLICIT_INVAL_DATA;  // nobody changes bytes behind the kernel
   // Not wanted: WRITEBACK_CACHE (writes must come with their writer's thread and be in the draft when write returns),
   // AUTO_INVAL_DATA (would drop the pages at each change of mtime, also our own writer's), SPLICE_* (off anyway where
-  // the pipe cannot hold a request, no gain measured), POSIX_ACL, HANDLE_KILLPRIV (the kernel clears set-uid bits by
-  // setattr), locks (the kernel keeps flock and POSIX locks of one mount by itself), EXPORT_SUPPORT, IOCTL_DIR.
+  // the pipe cannot hold a request, no gain measured), POSIX_ACL, HANDLE_KILLPRIV (its second version is had
+  // by KernelChannel), locks (the kernel keeps flock and POSIX locks of one mount by itself), EXPORT_SUPPORT,
+  // IOCTL_DIR.
   connection.want = wanted & connection.capable;
   connection.max_write = kMaxTransfer;
   connection.max_read = kMaxTransfer;
@@ -98,7 +99,7 @@ void Dispatch::statfs(Request request) {
   auto free = std::min(total - std::min(total, used), usage.disk_free);
   // What is materialized makes room for who writes.
   auto available = std::min(total - std::min(total, usage.draft_bytes), usage.disk_free + usage.flat_bytes);
-  struct statvfs st {};
+  struct statvfs st{};
   st.f_bsize = st.f_frsize = kBlock;
   st.f_blocks = total / kBlock;
   st.f_bfree = free / kBlock;
@@ -349,9 +350,8 @@ struct Operations {
   }
 
   static void listxattr(fuse_req_t req, fuse_ino_t ino, std::size_t size) {
-    on_node(req, "listxattr", ino, [&](Dispatch&, Request request, const NodePtr& node) {
-      Xattrs::list(std::move(request), node, size);
-    });
+    on_node(req, "listxattr", ino,
+            [&](Dispatch&, Request request, const NodePtr& node) { Xattrs::list(std::move(request), node, size); });
   }
 
   static void removexattr(fuse_req_t req, fuse_ino_t ino, const char* name) {
@@ -361,9 +361,8 @@ struct Operations {
   }
 
   static void access(fuse_req_t req, fuse_ino_t ino, int mask) {
-    on_node(req, "access", ino, [&](Dispatch& d, Request request, const NodePtr& node) {
-      d.access(std::move(request), node, mask);
-    });
+    on_node(req, "access", ino,
+            [&](Dispatch& d, Request request, const NodePtr& node) { d.access(std::move(request), node, mask); });
   }
 
   static void create(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info) {

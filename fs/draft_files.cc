@@ -14,7 +14,8 @@ bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 // requests do not have, and the rest is about names.
 int local_flags(int flags) { return (flags & (O_ACCMODE | O_TRUNC | O_NOATIME)) | O_CLOEXEC; }
 
-// Room for bytes about to be written: reserved before, settled by what the file really occupies after.
+// A change of a file's bytes. Room for them is reserved before and settled by what the file really occupies after; and
+// the file loses its set-user-id and set-group-id bits, as the kernel leaves to us (kernel_channel.h).
 class Growth {
  public:
   Growth(DraftNode& node, int fd) : node_(node), fd_(fd) {}
@@ -25,7 +26,13 @@ class Growth {
   }
   ~Growth() {
     struct stat st;
-    std::int64_t grown = ::fstat(fd_, &st) == 0 ? node_.set_charged(st.st_blocks * 512) : 0;
+    bool known = ::fstat(fd_, &st) == 0;
+    std::int64_t grown = known ? node_.set_charged(st.st_blocks * 512) : 0;
+    bool runs_as_group = known && (st.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP);
+    if (known && ((st.st_mode & S_ISUID) != 0 || runs_as_group)) {
+      mode_t dropped = S_ISUID | (runs_as_group ? S_ISGID : 0u);
+      (void)!::fchmod(fd_, st.st_mode & 07777 & ~dropped);
+    }
     if (grown != reserved_) node_.draft->charge(grown - reserved_).ignore("what is written is written");
   }
 
@@ -147,8 +154,8 @@ void DraftFiles::read(Request request, const DraftFile& handle, ByteRange range)
   auto buffer = thread_buffer(range.length);
   std::size_t done = 0;
   while (done < range.length) {
-    ssize_t got = ::pread(handle.fd.get(), buffer.data() + done, range.length - done,
-                          static_cast<off_t>(range.offset + done));
+    ssize_t got =
+        ::pread(handle.fd.get(), buffer.data() + done, range.length - done, static_cast<off_t>(range.offset + done));
     if (got < 0) return request.fail(Errno::last());
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
@@ -168,8 +175,8 @@ void DraftFiles::write(Request request, const DraftFile& handle, std::uint64_t o
       return request.fail(room, node.full_path());
     }
     while (done < bytes.size() && !error) {
-      ssize_t put = ::pwrite(handle.fd.get(), bytes.data() + done, bytes.size() - done,
-                             static_cast<off_t>(offset + done));
+      ssize_t put =
+          ::pwrite(handle.fd.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
       if (put < 0) {
         error = Errno::last();
       } else {
@@ -246,8 +253,8 @@ void DraftFiles::allocate(Request request, const DraftFile& handle, int mode, By
   request.ok();
 }
 
-void DraftFiles::copy(Request request, const DraftFile& from, off_t from_offset, const DraftFile& to,
-                      off_t to_offset, std::size_t length) {
+void DraftFiles::copy(Request request, const DraftFile& from, off_t from_offset, const DraftFile& to, off_t to_offset,
+                      std::size_t length) {
   auto& node = *to.node;
   ssize_t copied = -1;
   std::optional<Errno> error;

@@ -27,26 +27,26 @@ class Errno {
 
 // Answers that are the filesystem's own and come from no Status.
 namespace answer {
-extern const Errno kNoEntry;       // ENOENT
-extern const Errno kExists;        // EEXIST
-extern const Errno kReadOnly;      // EROFS: every change in a committed version
-extern const Errno kNotPermitted;  // EPERM: what no directory of this kind may hold
-extern const Errno kAccess;        // EACCES
-extern const Errno kInvalid;       // EINVAL
-extern const Errno kNotEmpty;      // ENOTEMPTY
-extern const Errno kNotDirectory;  // ENOTDIR
-extern const Errno kIsDirectory;   // EISDIR
-extern const Errno kOtherDevice;   // EXDEV: makes mv and cp copy
-extern const Errno kNoData;        // ENODATA: no such extended attribute
-extern const Errno kTooSmall;      // ERANGE: buffer for an extended attribute
-extern const Errno kUnsupported;   // EOPNOTSUPP
+extern const Errno kNoEntry;         // ENOENT
+extern const Errno kExists;          // EEXIST
+extern const Errno kReadOnly;        // EROFS: every change in a committed version
+extern const Errno kNotPermitted;    // EPERM: what no directory of this kind may hold
+extern const Errno kAccess;          // EACCES
+extern const Errno kInvalid;         // EINVAL
+extern const Errno kNotEmpty;        // ENOTEMPTY
+extern const Errno kNotDirectory;    // ENOTDIR
+extern const Errno kIsDirectory;     // EISDIR
+extern const Errno kOtherDevice;     // EXDEV: makes mv and cp copy
+extern const Errno kNoData;          // ENODATA: no such extended attribute
+extern const Errno kTooSmall;        // ERANGE: buffer for an extended attribute
+extern const Errno kUnsupported;     // EOPNOTSUPP
 extern const Errno kNotImplemented;  // ENOSYS: the kernel stops asking
-extern const Errno kStale;         // ESTALE: an inode this mount does not know
-extern const Errno kNoOffset;      // ENXIO: lseek past the end
-extern const Errno kIo;            // EIO
-extern const Errno kInterrupted;   // EINTR
-extern const Errno kNameTooLong;   // ENAMETOOLONG
-extern const Errno kNoMemory;      // ENOMEM
+extern const Errno kStale;           // ESTALE: an inode this mount does not know
+extern const Errno kNoOffset;        // ENXIO: lseek past the end
+extern const Errno kIo;              // EIO
+extern const Errno kInterrupted;     // EINTR
+extern const Errno kNameTooLong;     // ENAMETOOLONG
+extern const Errno kNoMemory;        // ENOMEM
 }  // namespace answer
 
 // The table, for the test and for documents.

@@ -53,7 +53,7 @@ struct LatestNode : Node {
 
 // A file or directory of a version, or (kTop) the version's own directory.
 struct VersionNode : Node {
-  VersionNode(const ModelName& model, const VersionRecord& record);           // the top; its tree comes when needed
+  VersionNode(const ModelName& model, const VersionRecord& record);  // the top; its tree comes when needed
   VersionNode(const VersionNode& top_or_sibling, VersionTreePtr version_tree, std::uint32_t file_index);
   static std::string key_of(const NodeRef& ref, std::uint32_t file);
 
@@ -87,8 +87,8 @@ struct DraftNode : Node {
 
   // The last name it was found under, a hint for messages and for telling the kernel. Parent 0: the draft's directory.
   void set_place(const std::shared_ptr<DraftNode>& parent, std::string_view name) EXCLUDES(mutex);
-  std::string relative_path() const EXCLUDES(mutex);  // "" for the draft's directory
-  std::string full_path() const;                      // "MODEL/DRAFT/a/b", for messages
+  std::string relative_path() const EXCLUDES(mutex);                    // "" for the draft's directory
+  std::string full_path() const;                                        // "MODEL/DRAFT/a/b", for messages
   std::pair<std::uint64_t, std::string> place() const EXCLUDES(mutex);  // id of the parent node and name; 0 at the top
 
   // Bytes of disk that the draft has been charged for on this file's behalf.
@@ -129,7 +129,7 @@ class Inodes {
   std::uint64_t next_ GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, Known> by_id_ GUARDED_BY(mutex_);
   std::unordered_map<std::string_view, Node*> by_key_ GUARDED_BY(mutex_);  // keys are the nodes'
-  std::map<std::uint64_t, Node*> drafts_ GUARDED_BY(mutex_);                // by id, so by age
+  std::map<std::uint64_t, Node*> drafts_ GUARDED_BY(mutex_);               // by id, so by age
 };
 
 }  // namespace weightfs

@@ -8,7 +8,7 @@ namespace weightfs {
 namespace {
 constexpr auto kLookAgain = std::chrono::milliseconds(250);
 constexpr auto kUnseen = std::chrono::seconds(3);
-}
+}  // namespace
 
 Interrupts::Interrupts() : thread_(start_thread("fs-interrupts", [this](const std::stop_token& stop) { run(stop); })) {}
 

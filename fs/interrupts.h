@@ -1,7 +1,7 @@
 // Which waiting requests the kernel wants ended. The kernel says "interrupted" once, for any signal; a wait on a local
 // disk notices only fatal ones, and a page fault that fails is a SIGBUS. So a request is ended when a fatal signal is
-// pending (or, for a call that is no page fault, one a person sent), and else looked at again until it is answered. Of a
-// thread that cannot be seen (another pid namespace) any signal counts as fatal, a few seconds late.
+// pending (or, for a call that is no page fault, one a person sent), and else looked at again until it is answered. Of
+// a thread that cannot be seen (another pid namespace) any signal counts as fatal, a few seconds late.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class Interrupts {
   Interrupts();
   ~Interrupts();
 
-  // A request of `tid` begins to wait. `cancel` is called with no lock held, on this object's thread or cancel_all's, as
-  // late as after remove(), and again a little later when it returned false: there was nothing to cancel yet.
+  // A request of `tid` begins to wait. `cancel` is called with no lock held, on this object's thread or cancel_all's,
+  // as late as after remove(), and again a little later when it returned false: there was nothing to cancel yet.
   // `page_fault`: only a fatal signal ends it.
   using Cancel = std::function<bool()>;
   Token add(pid_t tid, bool page_fault, Cancel cancel) EXCLUDES(mutex_);

@@ -89,8 +89,8 @@ Status Mount::begin() {
   fs.uid = ::geteuid();
   fs.gid = ::getegid();
   fs.may_chown = ::geteuid() == 0;
-  dispatch_ = std::make_unique<Dispatch>(store_, fs, data_, notifier_, options_.control_socket,
-                                         raise_descriptor_limit() / 2);
+  dispatch_ =
+      std::make_unique<Dispatch>(store_, fs, data_, notifier_, options_.control_socket, raise_descriptor_limit() / 2);
   data_.dispatch = dispatch_.get();
   dispatch_->set_on_init([this] {
     MutexLock lock(mutex_);
@@ -117,7 +117,8 @@ Status Mount::begin() {
 }
 
 Status Mount::mount_session() {
-  std::string list = "fsname=" + escaped(options_.fsname) + ",subtype=weightfs,max_read=" + std::to_string(kMaxTransfer);
+  std::string list =
+      "fsname=" + escaped(options_.fsname) + ",subtype=weightfs,max_read=" + std::to_string(kMaxTransfer);
   if (options_.read_only) list += ",ro";
   // With other users the kernel must check modes. Without, the mount is its owner's, and a change in a version is
   // answered "read-only" instead of "no permission".
@@ -142,10 +143,11 @@ Status Mount::mount_session() {
                   ": with --allow-other /etc/fuse.conf must have user_allow_other, and the directory must be yours"};
     }
     if (error != 0) return from_errno(error, "mount on " + options_.mountpoint);
-    return {Code::kPermission, "fusermount3 refused to mount on " + options_.mountpoint + ": the directory must be yours"};
+    return {Code::kPermission,
+            "fusermount3 refused to mount on " + options_.mountpoint + ": the directory must be yours"};
   }
   mounted_ = true;
-  return {};
+  return data_.channel.take_over(session_);
 }
 
 void Mount::serve() {

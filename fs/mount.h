@@ -21,8 +21,8 @@ struct MountOptions {
   bool read_only = false;
   bool allow_other = false;
   bool allow_remove = false;
-  std::vector<std::string> fuse;    // further options of fuse(8) and mount(8): "noatime", "nodev"
-  std::string control_socket;       // "": control.sock in the cache directory
+  std::vector<std::string> fuse;                  // further options of fuse(8) and mount(8): "noatime", "nodev"
+  std::string control_socket;                     // "": control.sock in the cache directory
   Duration shut_down = std::chrono::seconds(20);  // bound of waiting for commits under way when the mount ends
 };
 

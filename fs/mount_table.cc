@@ -87,7 +87,8 @@ std::optional<std::string> why_busy(const std::string& proc, const std::string& 
     auto line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     auto slash = line.find('/');
-    if (slash != line.npos && is_below(line.substr(slash), mountpoint)) return "map: " + std::string(line.substr(slash));
+    if (slash != line.npos && is_below(line.substr(slash), mountpoint))
+      return "map: " + std::string(line.substr(slash));
   }
   return std::nullopt;
 }

@@ -104,9 +104,13 @@ void Follower::draft_changed(const std::string& draft_id) {
 }
 
 void Follower::bound_draft_inodes() {
-  if (inodes_.drafts() <= draft_inodes_ || bounding_.exchange(true)) return;
-  notifier_.post([this](Notifier& notifier) {
-    for (const auto& node : inodes_.oldest_drafts(draft_inodes_ / 4)) {
+  auto most = draft_inodes_.load();
+  if (inodes_.drafts() <= most || bounding_.exchange(true)) return;
+  notifier_.post([this, most](Notifier& notifier) {
+    // Down to three quarters, so that this is rare. The kernel forgets what is not in use.
+    auto now = inodes_.drafts();
+    auto excess = now - std::min(now, most - most / 4);
+    for (const auto& node : inodes_.oldest_drafts(excess)) {
       auto [parent, name] = node->place();
       if (parent != 0) notifier.forget_name(parent, name);
     }

@@ -2,6 +2,7 @@
 // the request is about, and the call needs it.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <string>
@@ -47,6 +48,7 @@ class Follower : public StoreListener {
 
   // Called after inodes of drafts were made: makes the kernel forget the oldest when there are too many.
   void bound_draft_inodes();
+  void set_most_draft_inodes(std::size_t most) { draft_inodes_.store(most); }
   // Wakes who waits for a change of any model or draft. The count grows with each.
   std::uint64_t changes() const EXCLUDES(mutex_);
   bool wait_for_change(std::uint64_t since, SteadyTime deadline) EXCLUDES(mutex_);
@@ -56,7 +58,7 @@ class Follower : public StoreListener {
   Store& store_;
   Inodes& inodes_;
   Notifier& notifier_;
-  const std::size_t draft_inodes_;
+  std::atomic<std::size_t> draft_inodes_;
   std::atomic<bool> bounding_ = false;
   mutable Mutex mutex_;
   CondVar changed_;

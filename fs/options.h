@@ -21,7 +21,7 @@ inline constexpr unsigned kMaxTransfer = 1 << 20;
 inline constexpr double kForever = 365.0 * 86400;
 inline constexpr double kNotCached = 0;
 inline constexpr double kVersionName = 30;  // a version's name: it can be removed and published again elsewhere
-inline constexpr double kDraftFor = 1;      // names and attributes in drafts: only a commit changes them behind the kernel
-inline constexpr double kGrowing = 1;       // attributes of a file whose st_blocks still grow
+inline constexpr double kDraftFor = 1;  // names and attributes in drafts: only a commit changes them behind the kernel
+inline constexpr double kGrowing = 1;   // attributes of a file whose st_blocks still grow
 
 }  // namespace weightfs

@@ -13,8 +13,8 @@ template <typename Key, typename T, typename Then>
 void ask_for(Request request, Interrupts& interrupts, Flights<Key, T>& flights, const Key& key, Duration deadline,
              typename Flights<Key, T>::Ask ask, Then then) {
   auto waiter = flights.new_waiter();
-  auto token = interrupts.add(request.caller().tid, false,
-                              [&flights, key, waiter] { return flights.leave(key, waiter); });
+  auto token =
+      interrupts.add(request.caller().tid, false, [&flights, key, waiter] { return flights.leave(key, waiter); });
   request.interrupts_as(token);
   auto parked = std::make_shared<Request>(std::move(request));
   flights.join(key, waiter, deadline, std::move(ask),

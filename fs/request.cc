@@ -51,8 +51,8 @@ void Request::interrupts_as(Interrupts::Token token) {
   fuse_req_interrupt_func(
       req_,
       [](fuse_req_t req, void* data) {
-        static_cast<SessionData*>(fuse_req_userdata(req))->interrupts.interrupted(
-            reinterpret_cast<Interrupts::Token>(data));
+        static_cast<SessionData*>(fuse_req_userdata(req))
+            ->interrupts.interrupted(reinterpret_cast<Interrupts::Token>(data));
       },
       reinterpret_cast<void*>(token));
 }

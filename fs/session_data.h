@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fs/interrupts.h"
+#include "fs/kernel_channel.h"
 #include "fs/request.h"
 
 namespace weightfs {
@@ -9,6 +10,7 @@ namespace weightfs {
 class Dispatch;
 
 struct SessionData {
+  KernelChannel channel;
   Interrupts interrupts;
   InFlight in_flight;
   Dispatch* dispatch = nullptr;

@@ -155,8 +155,7 @@ fuse_entry_param Tree::entry(const NodePtr& node) {
       entry.entry_timeout = kVersionName;
       break;
     case NodeKind::kVersion:
-      entry.entry_timeout =
-          static_cast<const VersionNode&>(*node).file == VersionTree::kTop ? kVersionName : kForever;
+      entry.entry_timeout = static_cast<const VersionNode&>(*node).file == VersionTree::kTop ? kVersionName : kForever;
       break;
     case NodeKind::kDraft:
       entry.entry_timeout = kDraftFor;
@@ -198,8 +197,7 @@ VersionTreePtr Tree::known_tree(const NodeRef& ref) {
   return tree;
 }
 
-void Tree::with_tree(Request request, const VersionNodePtr& node,
-                     std::function<void(Request, VersionTreePtr)> then) {
+void Tree::with_tree(Request request, const VersionNodePtr& node, std::function<void(Request, VersionTreePtr)> then) {
   auto tree = node->tree();
   if (!tree) tree = known_tree(node->ref);
   if (tree) {
@@ -263,7 +261,7 @@ bool Tree::remove_local_model(const ModelName& model) {
 // --- attributes
 
 OrErrno<struct stat> Tree::attributes(const Node& node) const {
-  struct stat st {};
+  struct stat st{};
   st.st_ino = node.st_ino;
   st.st_uid = options_.uid;
   st.st_gid = options_.gid;
@@ -299,7 +297,7 @@ OrErrno<struct stat> Tree::attributes(const Node& node) const {
 }
 
 struct stat Tree::version_attributes(const VersionNode& node) const {
-  struct stat st {};
+  struct stat st{};
   st.st_ino = node.st_ino;
   st.st_uid = options_.uid;
   st.st_gid = options_.gid;

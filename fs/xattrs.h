@@ -1,5 +1,5 @@
-// Extended attributes: user.weightfs.* tells about versions and drafts and steers drafts; they are hidden from lists, so
-// that copies do not carry them. Other user.* attributes of drafts are the local file's.
+// Extended attributes: user.weightfs.* tells about versions and drafts and steers drafts; they are hidden from lists,
+// so that copies do not carry them. Other user.* attributes of drafts are the local file's.
 #pragma once
 
 #include "fs/draft_nodes.h"

@@ -54,7 +54,10 @@ class FakeCache final : public Cache {
   Status charge_draft(std::int64_t) override { return {}; }
   void make_room(std::uint64_t) override {}
   CacheUsage usage() const override {
-    return {.quota = 1 << 30, .flat_bytes = 64 << 20, .draft_bytes = 16 << 20, .disk_total = std::uint64_t{8} << 30,
+    return {.quota = 1 << 30,
+            .flat_bytes = 64 << 20,
+            .draft_bytes = 16 << 20,
+            .disk_total = std::uint64_t{8} << 30,
             .disk_free = std::uint64_t{4} << 30};
   }
   const std::string& dir() const override { return dir_; }
@@ -151,8 +154,12 @@ std::uint64_t FakeStore::publish_files(const std::string& model_name, const std:
     if (found != models_.end()) before = found->second;
     number = (before ? before->head : 0) + 1;
     auto builder = before ? StateBuilder(*before) : StateBuilder(model);
-    LogEntry entry{.number = number, .id = random_id(), .previous = before ? before->head_digest : std::nullopt,
-                   .time = std::chrono::system_clock::now(), .model = model, .body = RemoveEntry{0, version}};
+    LogEntry entry{.number = number,
+                   .id = random_id(),
+                   .previous = before ? before->head_digest : std::nullopt,
+                   .time = std::chrono::system_clock::now(),
+                   .model = model,
+                   .body = RemoveEntry{0, version}};
     PublishEntry publish{.version = version};
     publish.edge.to = number;
     publish.edge.pack = random_id();
@@ -166,8 +173,7 @@ std::uint64_t FakeStore::publish_files(const std::string& model_name, const std:
     auto applied = builder.apply(entry, Sha256::of(as_bytes(entry.id)));
     WFS_CHECK(applied.is_ok());
     after = std::move(builder).build();
-    content->version =
-        std::make_shared<Version>(NodeRef{model, number}, *after->version(number), std::move(manifest));
+    content->version = std::make_shared<Version>(NodeRef{model, number}, *after->version(number), std::move(manifest));
     models_.insert_or_assign(model, after);
     contents_.insert_or_assign(NodeRef{model, number}, content);
   }
@@ -183,8 +189,11 @@ void FakeStore::remove_version(const std::string& model_name, const std::string&
     MutexLock lock(mutex_);
     before = models_.at(model);
     StateBuilder builder(*before);
-    LogEntry entry{.number = before->head + 1, .id = random_id(), .previous = before->head_digest,
-                   .time = std::chrono::system_clock::now(), .model = model,
+    LogEntry entry{.number = before->head + 1,
+                   .id = random_id(),
+                   .previous = before->head_digest,
+                   .time = std::chrono::system_clock::now(),
+                   .model = model,
                    .body = RemoveEntry{before->live(version)->number, version}};
     auto applied = builder.apply(entry, Sha256::of(as_bytes(entry.id)));
     WFS_CHECK(applied.is_ok());

@@ -1,5 +1,5 @@
-// A Store in memory with working drafts on local disk: what the filesystem sees, without network, codec or cache. A test
-// holds its answers, takes the bucket away, and asks what it was told.
+// A Store in memory with working drafts on local disk: what the filesystem sees, without network, codec or cache. A
+// test holds its answers, takes the bucket away, and asks what it was told.
 #pragma once
 
 #include <map>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "store/base/mutex.h"
 #include "store/base/threads.h"
 #include "store/draft.h"
 #include "store/base/mutex.h"
@@ -38,11 +39,11 @@ class FakeStore final : public Store {
   // Reads that are not warm wait until released.
   void hold_reads(bool hold) EXCLUDES(mutex_);
   std::size_t held_reads() const EXCLUDES(mutex_);
-  void set_warm(bool warm) { warm_ = warm; }           // everything is on the local disk
-  void set_down(bool down) EXCLUDES(mutex_);           // the bucket is out of reach: kUnavailable; page faults wait
-  void set_fresh(bool fresh) { fresh_ = fresh; }       // models need not be asked for
-  void hold_refresh(bool hold) EXCLUDES(mutex_);       // refresh_model waits (until cancelled or let go)
-  void hide_manifests() EXCLUDES(mutex_);              // opened() knows none until open_version
+  void set_warm(bool warm) { warm_ = warm; }      // everything is on the local disk
+  void set_down(bool down) EXCLUDES(mutex_);      // the bucket is out of reach: kUnavailable; page faults wait
+  void set_fresh(bool fresh) { fresh_ = fresh; }  // models need not be asked for
+  void hold_refresh(bool hold) EXCLUDES(mutex_);  // refresh_model waits (until cancelled or let go)
+  void hide_manifests() EXCLUDES(mutex_);         // opened() knows none until open_version
   std::uint64_t refreshes() const { return refreshes_; }
   std::uint64_t faults_read() const { return faults_read_; }  // reads said to be page faults
   void set_quota(std::uint64_t bytes) EXCLUDES(mutex_);       // of drafts: charge() beyond it is kNoSpace

@@ -43,7 +43,7 @@ TEST(CallerTest, KillIsFatalWhateverElse) {
 }
 
 TEST(CallerTest, ASignalThatIsNotCaughtEndsTheProcess) {
-  EXPECT_EQ(pending("0", "0000000000004000", "0", "0", "0"), PendingSignal::kFatal);            // SIGTERM
+  EXPECT_EQ(pending("0", "0000000000004000", "0", "0", "0"), PendingSignal::kFatal);                // SIGTERM
   EXPECT_EQ(pending("0", "0000000000004000", "0", "0000000000004000", "0"), PendingSignal::kNone);  // ignored
   EXPECT_EQ(pending("0", "0000000000004000", "0000000000004000", "0", "0"), PendingSignal::kNone);  // blocked
 }
@@ -53,7 +53,7 @@ TEST(CallerTest, ACaughtSigintIsSomeonesWish) {
 }
 
 TEST(CallerTest, ChildrenAlarmsAndWindowsEndNothing) {
-  EXPECT_EQ(pending("0", "0000000008010000", "0", "0", "0"), PendingSignal::kNone);  // SIGCHLD, SIGWINCH
+  EXPECT_EQ(pending("0", "0000000008010000", "0", "0", "0"), PendingSignal::kNone);                 // SIGCHLD, SIGWINCH
   EXPECT_EQ(pending("0", "0000000000002000", "0", "0", "0000000000002000"), PendingSignal::kNone);  // caught SIGALRM
 }
 

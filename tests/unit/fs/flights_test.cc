@@ -16,7 +16,8 @@ class FlightsTest : public testing::Test {
   std::future<Result<int>> join(std::uint64_t waiter, Table::Ask ask, const std::string& key = "k") {
     auto answer = std::make_shared<std::promise<Result<int>>>();
     auto future = answer->get_future();
-    flights_.join(key, waiter, Duration(1000), std::move(ask), [answer](const Result<int>& r) { answer->set_value(r); });
+    flights_.join(key, waiter, Duration(1000), std::move(ask),
+                  [answer](const Result<int>& r) { answer->set_value(r); });
     return future;
   }
 
