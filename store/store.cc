@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "store/base/posix.h"
 #include "store/draft.h"
 #include "store/drafts/drafts.h"
 #include "store/get.h"
@@ -47,6 +48,8 @@ class StoreImpl final : public Store {
   }
 
   Status start() {
+    // What a killed process left on its way to the bucket. The cache has one owner.
+    WFS_TRY(posix::remove_tree(spool_dir()));
     DraftsOptions drafts;
     drafts.cache = cache_.get();
     drafts.clock = &clock_;
@@ -56,6 +59,9 @@ class StoreImpl final : public Store {
     drafts.automatic = options_.follow;
     drafts.publish = [this](const DraftSource& source, const std::string& commit_id, const Progress& progress,
                             const CallOptions& options) { return publish_draft(source, commit_id, progress, options); };
+    drafts.take_over = [this](const std::string& root, const PublishResult& result) {
+      publisher_.take_over(root, result.node, {std::chrono::minutes(1), cancel_});
+    };
     drafts.newest = [this](const ModelName& model) -> std::optional<VersionRef> {
       auto state = models_.state(model);
       const auto* latest = state ? state->latest() : nullptr;
@@ -126,7 +132,8 @@ class StoreImpl final : public Store {
     if (options_.read_only) return Status(Code::kReadOnly, version.str() + ": opened read-only");
     PublishJob job{.source_dir = source_dir, .model = version.model, .version = version.version, .parent = parent};
     job.commit_id = random_id();
-    job.spool_dir = cache_->dir() + "/spool";
+    job.spool_dir = spool_dir();
+    job.keep_copy = true;
     // Its outcome may be open after a lost answer: asking with the same id finds out, while there is time.
     const auto deadline = clock_.now() + options.deadline;
     while (true) {
@@ -209,6 +216,7 @@ class StoreImpl final : public Store {
   }
 
  private:
+  std::string spool_dir() const { return cache_->dir() + "/spool"; }
   static std::size_t cores() { return std::max(1U, std::thread::hardware_concurrency()); }
   Versions::Options versions_options() const {
     Versions::Options versions{.memory = options_.memory, .decode_threads = cores()};
@@ -231,7 +239,6 @@ class StoreImpl final : public Store {
     job.parent = source.parent;
     job.commit_id = commit_id;
     job.spool_dir = source.spool_dir;
-    job.adopt = true;
     job.before_commit = source.before_commit;
     auto result = publisher_.run(job, progress, options);
     if (result.is_ok()) {

@@ -153,6 +153,25 @@ class CacheImpl final : public Cache {
     return adopt_cached_file(table_, key, place.folder.get(), place.name, sizes);
   }
 
+  Status adopt_copy(const std::string& file, const FileId& id, std::span<const std::uint32_t> sizes) override {
+    auto key = WFS_TRY(key_of(id));
+    std::uint64_t size = 0;
+    for (auto one : sizes) size += one;
+    // It counts as a draft's until it is in place.
+    WFS_TRY(charge_draft(static_cast<std::int64_t>(size)));
+    auto folder = dir() + "/spool", name = "copy-" + random_id();
+    auto status = posix::make_dirs(folder);
+    if (status.is_ok()) status = posix::copy_file(file, folder + "/" + name);
+    if (status.is_ok()) {
+      auto at = posix::open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+      status = at.is_ok() ? adopt_cached_file(table_, key, at->get(), name, sizes) : at.status();
+    }
+    if (status.is_ok()) return status;
+    posix::unlink_if_there(folder + "/" + name).ignore("the first error is the one to report");
+    charge_draft(-static_cast<std::int64_t>(size)).ignore("giving back does not fail");
+    return status;
+  }
+
   Status charge_draft(std::int64_t bytes) override {
     if (bytes <= 0) {
       table_->release(Charge::kDraft, std::uint64_t{0} - static_cast<std::uint64_t>(bytes));

@@ -86,9 +86,9 @@ struct DraftRecord {
 };
 
 struct CacheUsage {
-  std::uint64_t quota = 0;       // 0: none
-  std::uint64_t flat_bytes = 0;  // of the blocks in flat files
-  std::uint64_t draft_bytes = 0;  // sizes of the files of drafts and their spools
+  std::uint64_t quota = 0;                      // 0: none
+  std::uint64_t flat_bytes = 0;                 // of the blocks in flat files
+  std::uint64_t draft_bytes = 0;                // sizes of the files of drafts and their spools
   std::uint64_t blob_bytes = 0;                 // metadata in the index
   std::uint64_t disk_total = 0, disk_free = 0;  // of the filesystem
 };
@@ -141,6 +141,8 @@ class Cache {
   // kUnverified, its charge moves along. No writer may have it open. kInvalid: not a regular file of that size.
   // kUnsupported: it has other names (hard links). kBusy: `id` is open. On error the draft is as it was.
   virtual Status adopt(const std::string& draft_file, const FileId& id, std::span<const std::uint32_t> sizes) = 0;
+  // The same with a copy of any regular file, which stays where it is. kNoSpace: it does not fit, also after eviction.
+  virtual Status adopt_copy(const std::string& file, const FileId& id, std::span<const std::uint32_t> sizes) = 0;
   // The sizes of files below draft_dir() and draft_spool_dir() are about to grow by so many bytes (or have shrunk:
   // negative): evicts to make room in quota and on disk; kNoSpace when that does not do. At open the cache counts what
   // is there itself.

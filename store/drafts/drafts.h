@@ -29,9 +29,9 @@ struct DraftSource {
   std::function<bool()> before_commit;
 };
 
-// Publishes and moves the files into the cache. On a thread of the drafts, which may take as long as it needs as long
-// as it makes progress, and returns soon when options.cancel is cancelled. The same commit_id comes again after a try
-// that failed.
+// Publishes; the files stay in the draft (see DraftsOptions::take_over). On a thread of the drafts, which may take as
+// long as it needs as long as it makes progress, and returns soon when options.cancel is cancelled. The same commit_id
+// comes again after a try that failed.
 //   OK              it is in the log and known to the store
 //   kUnavailable    out of reach. After before_commit: nobody knows the outcome; it is tried again, `resumed`
 //   kInterrupted    cancelled. After before_commit: as kUnavailable
@@ -48,6 +48,9 @@ struct DraftsOptions {
   // A daemon: publish by the settle rules, go on with commits of an earlier run. Otherwise only what is asked for.
   bool automatic = true;
   PublishDraft publish;
+  // Moves the files of a committed draft into the cache, before its folder is removed. On the publishing thread, no
+  // lock held, when the draft's state is kCommitted already: so nobody sees a folder with half of them. May be empty.
+  std::function<void(const std::string& root, const PublishResult& result)> take_over;
   // A live version has that name, as known now. Called with no lock held; looks at memory only, as the others do.
   std::function<bool(const ModelName&, std::string_view)> is_live;
   std::function<std::optional<VersionRef>(const ModelName&)> newest;  // what a draft builds on; may be empty

@@ -163,6 +163,7 @@ void DraftManager::published(const DraftEntryPtr& entry, std::uint64_t attempt, 
   }
   auto what = entry->model().str() + "/" + entry->name();
   bool failed = before.state == DraftState::kPublishing && after.state == DraftState::kFailed;
+  if (after.state == DraftState::kCommitted && result && options_.take_over) options_.take_over(entry->root(), *result);
   if (after.state == DraftState::kCommitted || deleted) {
     forget_committed(entry);
   } else if (failed) {

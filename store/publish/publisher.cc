@@ -174,20 +174,20 @@ Result<PublishResult> Publisher::run(const PublishJob& job, const Progress& prog
 // An earlier run of the same job got as far as the commit.
 Result<PublishResult> Publisher::committed(const PublishJob& job, const VersionRecord& record,
                                            const CallOptions& options) {
-  keep_files(job, {job.model, record.number}, options);
+  if (job.keep_copy) keep_files(job.source_dir, {job.model, record.number}, false, options);
   return result_of(job.model, record);
 }
 
-void Publisher::keep_files(const PublishJob& job, const NodeRef& node, const CallOptions& options) {
-  auto kept = adopt(job, node, options);
+void Publisher::keep_files(const std::string& dir, const NodeRef& node, bool move, const CallOptions& options) {
+  auto kept = adopt(dir, node, move, options);
   if (kept.is_ok()) return;
-  spdlog::warn("commit {}/{}: the cache does not keep its files, the next version's publish will fetch them: {}",
-               job.model.str(), job.version.str(), kept.to_string());
+  spdlog::warn("{} commit {}: the cache does not keep its files, the next publish will fetch them: {}",
+               node.model.str(), node.number, kept.to_string());
 }
 
 // The published files become the materialized copy: they are the base of the next version. Their digests are checked at
 // their first use.
-Status Publisher::adopt(const PublishJob& job, const NodeRef& node, const CallOptions& options) {
+Status Publisher::adopt(const std::string& dir, const NodeRef& node, bool move, const CallOptions& options) {
   auto version = WFS_TRY(versions_.open(node, options));
   for (std::uint32_t i = 0; i < version->manifest().files.size(); i++) {
     const auto& entry = version->manifest().files[i];
@@ -195,19 +195,8 @@ Status Publisher::adopt(const PublishJob& job, const NodeRef& node, const CallOp
     auto map = WFS_TRY(versions_.file_map(version, i, options));
     auto sizes = map->sizes();
     FileId id{node.model.str(), node.number, i};
-    auto source = job.source_dir + "/" + entry.path.str();
-    if (job.adopt) {
-      WFS_TRY(cache_.adopt(source, id, sizes));
-      continue;
-    }
-    cache_.make_room(entry.size);
-    auto copy = job.spool_dir + "/copy-" + random_id();
-    auto status = posix::copy_file(source, copy);
-    if (status.is_ok()) status = cache_.adopt(copy, id, sizes);
-    if (!status.is_ok()) {
-      posix::unlink_if_there(copy).ignore("the first error is the one to report");
-      return status;
-    }
+    auto source = dir + "/" + entry.path.str();
+    WFS_TRY(move ? cache_.adopt(source, id, sizes) : cache_.adopt_copy(source, id, sizes));
   }
   return {};
 }
@@ -272,7 +261,7 @@ Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree
     }
   }
   NodeRef node{job.model, logged.number};
-  keep_files(job, node, options);
+  if (job.keep_copy) keep_files(job.source_dir, node, false, options);
   PublishResult result{.version = {job.model, job.version}, .node = node};
   if (parent) result.parent = VersionRef{parent->model, base->version()->record().name};
   result.plain_bytes = entry.plain_bytes;

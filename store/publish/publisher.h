@@ -16,8 +16,9 @@ struct PublishJob {
   ParentChoice parent;
   std::string commit_id;  // random_id(), kept by the caller: the same job may be run again after a failure or a restart
   std::string spool_dir;
-  bool adopt =
-      false;  // move the files into the cache when it is committed; otherwise copies are kept there, if they fit
+  // Whether a copy of the files stays in the cache, if it fits, as the base of the next version. A draft's files are
+  // moved there instead, by take_over().
+  bool keep_copy = false;
   // Called right before the first request that can make the version exist. False: give up (kInterrupted).
   std::function<bool()> before_commit;
 };
@@ -39,14 +40,20 @@ class Publisher {
   //                 same commit id, which finds out
   Result<PublishResult> run(const PublishJob& job, const Progress& progress, const CallOptions& options);
 
+  // Blocking (disk). Moves the files of a draft that was committed as `node` into the cache, one by one: nobody may
+  // look at the draft's folder for them any more.
+  void take_over(const std::string& dir, const NodeRef& node, const CallOptions& options) {
+    keep_files(dir, node, true, options);
+  }
+
  private:
   Result<std::optional<NodeRef>> choose_parent(const PublishJob& job, const SourceTree& tree, const ModelState& state,
                                                const CallOptions& options);
   Result<NodeRef> cheapest_parent(const PublishJob& job, const SourceTree& tree, const ModelState& state,
                                   const CallOptions& options);
   Result<PublishResult> committed(const PublishJob& job, const VersionRecord& record, const CallOptions& options);
-  Status adopt(const PublishJob& job, const NodeRef& node, const CallOptions& options);
-  void keep_files(const PublishJob& job, const NodeRef& node, const CallOptions& options);
+  Status adopt(const std::string& dir, const NodeRef& node, bool move, const CallOptions& options);
+  void keep_files(const std::string& dir, const NodeRef& node, bool move, const CallOptions& options);
   Result<PublishResult> attempt(const PublishJob& job, const SourceTree& tree, const ModelState& state,
                                 const Progress& progress, const CallOptions& options);
 
