@@ -50,6 +50,9 @@ class FakeCache final : public Cache {
   Status delete_draft(const std::string&) override { return none(); }
   std::string draft_dir(const std::string& id) const override { return dir_ + "/" + id; }
   std::string draft_spool_dir(const std::string& id) const override { return dir_ + "/" + id; }
+  Status adopt_copy(const std::string&, const FileId&, std::span<const std::uint32_t>) override {
+    return Status(Code::kUnsupported, "a fake cache takes no copies");
+  }
   Status adopt(const std::string&, const FileId&, std::span<const std::uint32_t>) override { return none(); }
   Status charge_draft(std::int64_t) override { return {}; }
   void make_room(std::uint64_t) override {}

@@ -41,6 +41,9 @@ class FolderCache final : public Cache {
   void drop_version(const std::string&, std::uint64_t) override {}
   Status set_pinned(const std::string&, std::uint64_t, bool) override { return {}; }
   bool pinned(const std::string&, std::uint64_t) const override { return false; }
+  Status adopt_copy(const std::string&, const FileId&, std::span<const std::uint32_t>) override {
+    return Status(Code::kUnsupported, "a fake cache takes no copies");
+  }
   Status adopt(const std::string&, const FileId&, std::span<const std::uint32_t>) override { return {}; }
   void make_room(std::uint64_t) override {}
   CacheUsage usage() const override { return {}; }
