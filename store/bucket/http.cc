@@ -136,7 +136,7 @@ class HttpClient::Transfer {
     set(CURLOPT_PROTOCOLS_STR, "http,https");
     set(CURLOPT_URL, request_.url.c_str());
     set(CURLOPT_PATH_AS_IS, 1L);
-    set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
+    set(CURLOPT_HTTP_VERSION, static_cast<long>(large_upload() ? CURL_HTTP_VERSION_1_1 : CURL_HTTP_VERSION_2TLS));
     set(CURLOPT_USERAGENT, "weightfs/" WEIGHTFS_VERSION);
     set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(std::min(options_.connect, options_.stall).count()));
     set(CURLOPT_TCP_KEEPALIVE, 1L);
@@ -154,6 +154,10 @@ class HttpClient::Transfer {
     for (const auto& [name, value] : request_.headers) add_header(name + ": " + value);
     set(CURLOPT_HTTPHEADER, headers_);
   }
+
+  // libcurl 7.88 waits for each 64 KiB window of an HTTP/2 upload: 32 MiB took 19 s, 1.7 s by HTTP/1.1 (nghttpx,
+  // loopback).
+  bool large_upload() const { return request_.body != nullptr && request_.body->size() > (std::uint64_t{1} << 20); }
 
   void set_method() {
     if (request_.method == "HEAD") {

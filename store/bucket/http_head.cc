@@ -67,7 +67,8 @@ std::optional<WallTime> parse_http_date(std::string_view value) {
   std::chrono::year_month_day date(std::chrono::year(static_cast<int>(*year)),
                                    std::chrono::month(static_cast<unsigned>(month - kMonths.begin()) + 1),
                                    std::chrono::day(static_cast<unsigned>(*day)));
-  if (!date.ok() || *hour > 23 || *minute > 59 || *second > 60) return std::nullopt;
+  // WallTime counts nanoseconds in 64 bits: far years would overflow, also when times are subtracted.
+  if (*year < 1970 || *year > 2200 || !date.ok() || *hour > 23 || *minute > 59 || *second > 60) return std::nullopt;
   return WallTime(std::chrono::sys_days(date) + std::chrono::hours(*hour) + std::chrono::minutes(*minute) +
                   std::chrono::seconds(*second));
 }

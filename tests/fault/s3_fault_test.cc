@@ -72,8 +72,8 @@ class S3FaultTest : public testing::Test {
       return server(name);
     };
   }
-  std::unique_ptr<Bucket> through(const BucketOptions& options = {.stall = std::chrono::milliseconds(400)},
-                                  bool tls = false, const S3Tuning& tuning = {.first_backoff = Duration(2)}) {
+  std::unique_ptr<Bucket> through(const BucketOptions& options = {.stall = std::chrono::seconds(20)}, bool tls = false,
+                                  const S3Tuning& tuning = {.first_backoff = Duration(2)}) {
     auto opened = S3Bucket::open("s3://" + name_, {.bucket = name_}, options, environment(tls), tuning);
     EXPECT_OK(opened);
     return std::move(opened).value();
@@ -210,6 +210,7 @@ TEST_F(S3FaultTest, ABodyCutAgainAndAgainIsCompletedFromWhereItStopped) {
 }
 
 TEST_F(S3FaultTest, AStallBeforeOrWithinTheBodyIsAFailureThatPasses) {
+  bucket_ = through({.stall = std::chrono::seconds(1)});
   rule({{"do", "stall"}});
   EXPECT_OK(get());
   rule({{"do", "stall"}, {"when", "body"}, {"after", 5'000}});
@@ -219,14 +220,16 @@ TEST_F(S3FaultTest, AStallBeforeOrWithinTheBodyIsAFailureThatPasses) {
 }
 
 TEST_F(S3FaultTest, AServerThatNeverAnswersIsUnavailableAtTheDeadline) {
+  bucket_ = through({.stall = std::chrono::milliseconds(300)});
   rule({{"do", "stall"}, {"times", 0}});
-  EXPECT_STATUS(get({0, 10}, {.deadline = std::chrono::milliseconds(1000)}), Code::kUnavailable);
+  EXPECT_STATUS(get({0, 10}, {.deadline = std::chrono::milliseconds(3000)}), Code::kUnavailable);
   EXPECT_GE(requests(), 2u);
 }
 
 TEST_F(S3FaultTest, ASlowBodyThatMovesIsNoStall) {
-  rule({{"do", "drip"}, {"rate", 4000}});
-  EXPECT_OK(get({0, 4000}));
+  bucket_ = through({.stall = std::chrono::seconds(2)});
+  rule({{"do", "drip"}, {"rate", 1000}});
+  EXPECT_OK(get({0, 3000}));
   EXPECT_EQ(requests(), 1u);
 }
 
@@ -387,7 +390,7 @@ class S3UploadFaultTest : public S3FaultTest {
  protected:
   void SetUp() override {
     S3FaultTest::SetUp();
-    bucket_ = through({.stall = std::chrono::milliseconds(2000)}, false,
+    bucket_ = through({.stall = std::chrono::seconds(20)}, false,
                       {.first_backoff = Duration(2), .multipart_above = 1 << 20, .part_size = 5 << 20});
     ASSERT_OK(posix::write_file_durably(dir_ / "file", content_));
     fd_ = std::move(posix::open(dir_ / "file", O_RDONLY)).value();
@@ -488,7 +491,7 @@ TEST_F(S3FaultTest, TheProxysLinkIsOneForAllConnections) {
 }
 
 TEST_F(S3FaultTest, TlsTrustsTheBundleAndNothingElse) {
-  bucket_ = through({.stall = std::chrono::seconds(5)}, true);
+  bucket_ = through({.stall = std::chrono::seconds(20)}, true);
   EXPECT_OK(get());
   ASSERT_OK(bucket_->put(new_key_, pattern(2'000'000), IfExists::kFail));
   EXPECT_EQ(direct_->head(new_key_)->size, 2'000'000u);
@@ -497,7 +500,7 @@ TEST_F(S3FaultTest, TlsTrustsTheBundleAndNothingElse) {
   EXPECT_EQ(log.front()["headers"]["x-amz-content-sha256"], Sha256::of({}).hex());
   proxy(true).reset();
   extra_["AWS_CA_BUNDLE"] = "/etc/ssl/certs/ca-certificates.crt";
-  bucket_ = through({.stall = std::chrono::seconds(5)}, true);
+  bucket_ = through({.stall = std::chrono::seconds(20)}, true);
   auto status = get();
   EXPECT_STATUS(status, Code::kPermission);
   EXPECT_THAT(status.message(), HasSubstr("AWS_CA_BUNDLE"));
@@ -505,7 +508,7 @@ TEST_F(S3FaultTest, TlsTrustsTheBundleAndNothingElse) {
 }
 
 TEST_F(S3FaultTest, ARedirectFromHttpsToHttpIsRefused) {
-  bucket_ = through({.stall = std::chrono::seconds(5)}, true);
+  bucket_ = through({.stall = std::chrono::seconds(20)}, true);
   proxy(true).set_rules(json::array({{{"do", "redirect"}, {"location", "http://" + proxy().elsewhere() + "/x"}}}));
   EXPECT_STATUS(get(), Code::kPermission);
   EXPECT_EQ(requests(false), 0u);

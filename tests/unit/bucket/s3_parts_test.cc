@@ -143,7 +143,8 @@ TEST(HttpHeadTest, DatesAndRetryAfterInBothForms) {
   EXPECT_EQ(parse_retry_after("Tue, 01 Dec 2026 13:29:35 GMT", now), std::chrono::seconds(30));
   EXPECT_EQ(parse_retry_after("Tue, 01 Dec 2020 13:29:35 GMT", now), std::chrono::seconds(0));
   EXPECT_EQ(parse_retry_after("99999999999", now), std::chrono::hours(24));
-  for (const char* bad : {"", "-1", "soon", "Tue, 31 Feb 2026 13:29:35 GMT", "Tue, 01 Dec 2026 25:29:35 GMT"}) {
+  for (const char* bad : {"", "-1", "soon", "Tue, 31 Feb 2026 13:29:35 GMT", "Tue, 01 Dec 2026 25:29:35 GMT",
+                          "Tue, 01 Dec 3929 13:29:05 GMT"}) {
     EXPECT_FALSE(parse_retry_after(bad, now)) << bad;
   }
 }
