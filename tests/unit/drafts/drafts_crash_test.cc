@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "store/base/mutex.h"
 #include "store/base/posix.h"
 #include "store/drafts/drafts.h"
 #include "tests/support/status_matchers.h"
