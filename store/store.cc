@@ -239,6 +239,7 @@ class StoreImpl final : public Store {
     job.parent = source.parent;
     job.commit_id = commit_id;
     job.spool_dir = source.spool_dir;
+    job.not_committed = source.not_committed;
     job.before_commit = source.before_commit;
     auto result = publisher_.run(job, progress, options);
     if (result.is_ok()) {

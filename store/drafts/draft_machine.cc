@@ -233,7 +233,14 @@ Status DraftMachine::enter_commit(std::uint64_t attempt) {
   if (!current)
     return {Code::kInterrupted, "given up before the commit: the draft was changed, or the store shuts down"};
   phase_ = Phase::kCommitting;
+  log_read_ = true;
   return {};
+}
+
+void DraftMachine::not_committed(std::uint64_t attempt) {
+  if (attempt != attempt_ || phase_ != Phase::kCommitting || log_read_) return;
+  phase_ = Phase::kPublishing;
+  firm_ = true;
 }
 
 void DraftMachine::leave_commit(std::uint64_t attempt) {
@@ -247,7 +254,8 @@ void DraftMachine::finished(std::uint64_t attempt, const Status& result, SteadyT
     return;
   }
   if (attempt != attempt_ || phase_ == Phase::kRemoved) return;
-  bool vague = result.code() == Code::kUnavailable || result.code() == Code::kInterrupted;
+  bool vague = result.code() == Code::kUnavailable || result.code() == Code::kInterrupted ||
+               (!log_read_ && result.code() != Code::kExists);
   if (phase_ == Phase::kCommitting && vague) {
     retry_at_ = next_try(now);
   } else {
@@ -258,7 +266,8 @@ void DraftMachine::finished(std::uint64_t attempt, const Status& result, SteadyT
 void DraftMachine::fail(const Status& why, SteadyTime now) {
   phase_ = Phase::kFailed;
   failure_ = why.message();
-  bool may_pass = why.code() == Code::kUnavailable || why.code() == Code::kInterrupted;
+  // kBusy: gc took what it was about to name; the next try makes it again.
+  bool may_pass = why.code() == Code::kUnavailable || why.code() == Code::kInterrupted || why.code() == Code::kBusy;
   bool by_itself = trigger_ == PublishTrigger::kRenamed || (trigger_ == PublishTrigger::kSettled && !interrupted_);
   if (may_pass && by_itself) retry_at_ = next_try(now);
 }
@@ -304,6 +313,7 @@ void DraftMachine::start(DraftActions& actions, PublishTrigger trigger) {
   want_rename_ = want_asked_ = false;
   retry_at_.reset();
   job_ = true;
+  log_read_ = false;
   actions.publish = DraftActions::Start{attempt_, resumed};
 }
 

@@ -23,6 +23,7 @@
 //   publishing   the job failed                                    failed        finished
 //   committing   it is in the log                                  committed     finished
 //   committing   it is not and will not be (name taken, …)         failed        finished
+//   committing   after a restart or an unknown outcome: it is not   publishing    not_committed
 //   committing   nobody knows: asked again, with the same id       committing    finished  decide
 //   (restart)    a record with a commit under way                  committing    resume_commit
 //
@@ -136,6 +137,7 @@ class DraftMachine {
   void checked(std::uint64_t generation, std::vector<std::string> missing);
   void describe_interruption(std::string why) { interrupted_ = std::move(why); }
   Status enter_commit(std::uint64_t attempt);  // kInterrupted: stop, nothing may be sent any more
+  void not_committed(std::uint64_t attempt);   // of a resumed one: what was sent before is not in the log
   void leave_commit(std::uint64_t attempt);    // its id could not be made durable: nothing was sent
   // OK, or why not. In committing, kUnavailable and kInterrupted mean that nobody knows.
   void finished(std::uint64_t attempt, const Status& result, SteadyTime now);
@@ -201,8 +203,9 @@ class DraftMachine {
   PublishTrigger trigger_ = PublishTrigger::kSettled;  // what began the attempt
   bool firm_ = false;                                  // it does not give way to changes
   std::uint64_t attempt_ = 0;
-  bool job_ = false;     // a publish job runs, be its result void or not
-  bool cancel_ = false;  // tell it
+  bool job_ = false;       // a publish job runs, be its result void or not
+  bool cancel_ = false;    // tell it
+  bool log_read_ = false;  // the job has seen the log, or has sent the commit: it can tell what is not in it
   bool want_rename_ = false, want_asked_ = false;
   std::uint64_t renamed_at_ = 0;  // tick
   SteadyTime not_before_{};       // of what a rename wants

@@ -24,6 +24,8 @@ struct DraftSource {
   // An earlier try, maybe of an earlier process, may have sent the commit: the log is to be asked for commit_id first.
   // When it has it the files may be in the cache already, in part or all.
   bool resumed = false;
+  // To be called when the log has been read and does not have commit_id: from then on errors are what they say.
+  std::function<void()> not_committed;
   // To be called right before the first request that can make the version exist. It makes commit_id durable. False:
   // send nothing, return kInterrupted. After true the draft cannot be changed until the outcome is known.
   std::function<bool()> before_commit;
@@ -35,7 +37,8 @@ struct DraftSource {
 //   OK              it is in the log and known to the store
 //   kUnavailable    out of reach. After before_commit: nobody knows the outcome; it is tried again, `resumed`
 //   kInterrupted    cancelled. After before_commit: as kUnavailable
-//   any other code  it is not in the log under this commit_id, and will not come there by what has been sent
+//   any other code  it is not in the log under this commit_id, and will not come there by what has been sent. Of a
+//                   resumed one that is believed only after not_committed or before_commit, or with kExists
 using PublishDraft = std::function<Result<PublishResult>(const DraftSource& source, const std::string& commit_id,
                                                          const Progress& progress, const CallOptions& options)>;
 

@@ -110,6 +110,10 @@ void DraftManager::publish(const DraftEntryPtr& entry, DraftActions::Start start
   DraftSource source{.id = entry->id(), .root = entry->root(), .model = entry->model()};
   source.spool_dir = options_.cache->draft_spool_dir(entry->id());
   source.resumed = start.resumed;
+  source.not_committed = [&] {
+    MutexLock lock(entry->mutex_);
+    entry->machine_.not_committed(start.attempt);
+  };
   source.before_commit = [&] { return before_commit(entry, start.attempt, kept); };
   std::string commit_id;
   bool asked_for;

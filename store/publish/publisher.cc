@@ -151,6 +151,7 @@ Result<PublishResult> Publisher::run(const PublishJob& job, const Progress& prog
     for (const auto& [number, record] : state->versions) {
       if (record.id == job.commit_id) return committed(job, record, options);
     }
+    if (refreshed.is_ok() && job.not_committed) job.not_committed();
     if (state->broken) return state->broken->with(name);
     if (state->live(job.version) != nullptr) {
       return Status(Code::kExists,

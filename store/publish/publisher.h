@@ -19,6 +19,8 @@ struct PublishJob {
   // Whether a copy of the files stays in the cache, if it fits, as the base of the next version. A draft's files are
   // moved there instead, by take_over().
   bool keep_copy = false;
+  // Called when the log has been read and does not have commit_id.
+  std::function<void()> not_committed;
   // Called right before the first request that can make the version exist. False: give up (kInterrupted).
   std::function<bool()> before_commit;
 };

@@ -611,7 +611,7 @@ TEST_F(DraftMachineTest, InvariantsHoldUnderRandomEvents) {
     int brackets = 0;
     std::optional<std::uint64_t> job, entered;
     std::uint64_t next_handle = 1, contents = 0, published = 0;
-    bool bad = false, asked = false, was_committed = false;
+    bool bad = false, asked = false, was_committed = false, resumed = false;
     for (int step = 0; step < 60; step++) {
       auto who = random() % 3 ? std::optional(kCp) : random() % 2 ? std::optional(kOther) : std::nullopt;
       auto now = clock_.now();
@@ -671,8 +671,14 @@ TEST_F(DraftMachineTest, InvariantsHoldUnderRandomEvents) {
           }
           break;
         case 10:
+          if (job && resumed && random() % 2) {
+            draft.not_committed(*job);
+            entered.reset();
+            resumed = false;
+          }
           if (job && !entered && draft.enter_commit(*job)) {
             entered = job;
+            resumed = false;
             EXPECT_EQ(published, contents) << "committed what it has not read";
           }
           break;
@@ -697,6 +703,7 @@ TEST_F(DraftMachineTest, InvariantsHoldUnderRandomEvents) {
         EXPECT_FALSE(temporary);
         EXPECT_TRUE(!bad || asked) << "an interrupted draft published by itself";
         job = actions.publish->attempt;
+        resumed = actions.publish->resumed;
         EXPECT_EQ(actions.publish->resumed, entered.has_value());
         published = contents;
       }

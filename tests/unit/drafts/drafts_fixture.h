@@ -177,6 +177,10 @@ class FakePublisher {
     after_ = code;
     done_ = done;
   }
+  void fail_reading_log(std::optional<Code> code) {
+    MutexLock lock(mutex_);
+    unread_ = code;
+  }
   std::vector<Call> calls() {
     MutexLock lock(mutex_);
     return calls_;
@@ -219,7 +223,12 @@ class FakePublisher {
     PublishResult result{.version = version, .node = {source.model, 1}};
     {
       MutexLock lock(mutex_);
+      if (unread_) return Status(*unread_, "the log");
       if (source.resumed && log_.contains(commit_id)) return result;
+    }
+    source.not_committed();
+    {
+      MutexLock lock(mutex_);
       if (before_) return Status(*before_, "before");
     }
     wait(Hold::kBefore, options);
@@ -241,6 +250,7 @@ class FakePublisher {
   Hold held_ GUARDED_BY(mutex_) = Hold::kNo;
   std::optional<Code> before_ GUARDED_BY(mutex_), after_ GUARDED_BY(mutex_);
   bool done_ GUARDED_BY(mutex_) = false;
+  std::optional<Code> unread_ GUARDED_BY(mutex_);
   std::size_t running_ GUARDED_BY(mutex_) = 0, most_ GUARDED_BY(mutex_) = 0;
 };
 

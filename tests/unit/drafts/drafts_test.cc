@@ -314,6 +314,38 @@ TEST_F(DraftsTest, WhileTheOutcomeIsUnknownItIsPublishingAndTriedWithTheSameId) 
   EXPECT_THAT(publisher_.published(), ElementsAre("done", "lost"));
 }
 
+TEST_F(DraftsTest, ALogThatCannotBeReadLeavesTheOutcomeOpenWhateverTheError) {
+  publisher_.fail_after(Code::kUnavailable, true);
+  auto draft = cp("a");
+  clock_.advance(seconds(1));
+  drafts_->run_due();
+  drafts_->wait_idle();
+  for (auto code : {Code::kPermission, Code::kCorrupt, Code::kIo}) {
+    publisher_.fail_reading_log(code);
+    pass(seconds(60));
+    EXPECT_EQ(draft->status().text(), "publishing");
+  }
+  restart();
+  pass(seconds(60));
+  EXPECT_EQ(drafts_->find(model_, "a")->status().text(), "publishing");
+  publisher_.fail_reading_log(std::nullopt);
+  pass(seconds(60));
+  EXPECT_THAT(drafts_->list(), IsEmpty());
+  EXPECT_THAT(publisher_.published(), ElementsAre("a"));
+}
+
+TEST_F(DraftsTest, AResumedCommitThatIsNotInTheLogFailsAsAnyOther) {
+  publisher_.fail_after(Code::kUnavailable, false);
+  auto draft = cp("a");
+  clock_.advance(seconds(1));
+  drafts_->run_due();
+  drafts_->wait_idle();
+  EXPECT_EQ(draft->status().text(), "publishing");
+  publisher_.fail_before(Code::kPermission);
+  pass(seconds(60));
+  EXPECT_EQ(draft->status().text(), "failed: before");
+}
+
 TEST_F(DraftsTest, ACommitIdThatCannotBeWrittenDownSendsNothing) {
   auto draft = cp("a");
   publisher_.hold(Hold::kBefore);
