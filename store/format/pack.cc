@@ -22,7 +22,9 @@ constexpr std::size_t kLeastRecord = 2;
 constexpr std::uint32_t kIndexMagic = 0x49534657;  // "WFSI"
 constexpr std::uint8_t kIndexFormat = 1;
 constexpr std::size_t kLeastPageRef = 1 + 1 + 1 + 32 + 1;
-constexpr std::uint64_t kMaxPageNumber = kMaxFileSize / kPageBlocks;
+// No manifest has room for the digests of more pages.
+constexpr std::uint64_t kMaxPageNumber = kMaxManifest / 64;
+static_assert(kMaxPageNumber <= ~std::uint32_t{0});
 
 Status corrupt(std::string message) { return {Code::kCorrupt, std::move(message)}; }
 

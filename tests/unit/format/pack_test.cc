@@ -176,6 +176,16 @@ TEST(PackIndexTest, WhatIsWrittenIsReadForRandomIndexes) {
   }
 }
 
+TEST(PackIndexTest, ABasePageBeyondAnyManifestIsCorrupt) {
+  Random random(5);
+  for (auto [number, expected] :
+       {std::pair(std::uint32_t{1} << 22, Code::kOk), std::pair(~std::uint32_t{0}, Code::kCorrupt)}) {
+    PackIndex index{.object_sizes = {5000}, .files = {{{.offset = 10, .length = 20, .plain_bytes = 100}}}};
+    index.files[0][0].base_pages = {{0, number}};
+    EXPECT_EQ(parse_index(serialize_index(index), edge_of(index, random)).code(), expected) << number;
+  }
+}
+
 PackIndex small_index(Random& random) {
   PackIndex index{.object_sizes = {700, 5000}, .files = {{}, {}}};
   index.files[1].push_back({.offset = 10, .length = 20, .digest = random.digest<Sha256>(), .plain_bytes = 100});
