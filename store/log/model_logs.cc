@@ -25,7 +25,6 @@ Status ModelLogs::refresh_with_bases(const ModelName& model, const CallOptions& 
     auto name = open.back();
     open.pop_back();
     auto state = WFS_TRY(get(name).refresh(deadline.options()));
-    if (state->head == 0 && state->broken) return state->broken->with(name.str());  // it is there, but cannot be read
     if (state->head == 0 && name == model) return {Code::kNotFound, model.str() + ": no such model"};
     for (const auto& base : bases_of(*state)) {
       if (seen.insert(base).second) open.push_back(base);

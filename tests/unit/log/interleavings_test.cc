@@ -181,9 +181,7 @@ void expect_honest(const Ending& ending, const std::vector<Actor>& actors) {
         << who << ": " << ending.results[i].to_string();
     for (const auto* kind : {"publish ", "remove ", "edge "}) {
       bool is_there = ids.contains(id_of(kind + who));
-      if (is_there) {
-        EXPECT_EQ(code, Code::kOk) << who << " is in the log, but was told " << to_string(code);
-      }
+      if (is_there) EXPECT_EQ(code, Code::kOk) << who << " is in the log, but was told " << to_string(code);
     }
     if (code == Code::kOk) {
       bool is_commit = who.starts_with("publish") || who.starts_with("remove") || who.starts_with("edge");
