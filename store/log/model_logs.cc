@@ -12,7 +12,7 @@ ModelLog& ModelLogs::get(const ModelName& model) {
 StateResolver ModelLogs::known() {
   return [this](const ModelName& model) {
     auto state = get(model).state();
-    return state->head == 0 ? nullptr : state;
+    return state->head == 0 && !state->broken ? nullptr : state;
   };
 }
 
@@ -25,6 +25,7 @@ Status ModelLogs::refresh_with_bases(const ModelName& model, const CallOptions& 
     auto name = open.back();
     open.pop_back();
     auto state = WFS_TRY(get(name).refresh(deadline.options()));
+    if (state->head == 0 && state->broken) return state->broken->with(name.str());  // it is there, but cannot be read
     if (state->head == 0 && name == model) return {Code::kNotFound, model.str() + ": no such model"};
     for (const auto& base : bases_of(*state)) {
       if (seen.insert(base).second) open.push_back(base);
