@@ -12,7 +12,7 @@ ModelLog& ModelLogs::get(const ModelName& model) {
 StateResolver ModelLogs::known() {
   return [this](const ModelName& model) {
     auto state = get(model).state();
-    return state->head == 0 ? nullptr : state;
+    return state->head == 0 && !state->broken ? nullptr : state;
   };
 }
 
