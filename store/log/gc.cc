@@ -82,7 +82,7 @@ Status Collector::look() {
 
 // The newest and the one before, which a reader falls back to.
 Status Collector::look_at_snapshots(const ModelState& state) {
-  auto number = state.snapshot;
+  auto number = facts_.snapshot = state.snapshot;
   for (int i = 0; i < 2 && number != 0; i++) {
     auto bytes = WFS_TRY(bucket_.get_all(log_entry_key(model_, number), kMaxLogEntry, options_.call));
     auto entry = WFS_TRY(parse_log_entry(bytes, model_, number));

@@ -148,7 +148,8 @@ void Planner::consider(const ObjectKey& key, const ObjectInfo& info) {
   if (name.starts_with("packs/")) return consider_pack(key, info);
   if (name.starts_with("manifests/")) return consider_manifest(key, info);
   if (name.starts_with("snapshots/")) {
-    if (facts_.kept_snapshots.contains(key) || !facts_.is_older(key, facts_.grace)) return keep_object(info);
+    bool known = facts_.snapshot == state_.snapshot && !facts_.kept_snapshots.contains(key);
+    if (!known || !facts_.is_older(key, facts_.grace)) return keep_object(info);
     return collect(key, info, "snapshot, newer ones are there");
   }
   if (name.starts_with("uploads/")) {

@@ -13,6 +13,7 @@ struct GcFacts {
   WallTime now{};  // by the server's clock
   Duration grace{};
   std::map<ObjectKey, ObjectInfo> listed;  // everything below the model's prefix
+  std::uint64_t snapshot = 0;              // the newest one's entry when these were the newest two:
   std::set<ObjectKey> kept_snapshots;
   StateResolver resolve;  // of the other models: bases and children
 

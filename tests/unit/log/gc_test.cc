@@ -314,7 +314,7 @@ TEST_F(GcTest, ADamagedLogIsNotCollected) {
   clock_.advance(kGrace * 10);
   bucket_.objects().flip_byte(log_entry_key(child_, 1).str(), 50);
   ModelLogs fresh(bucket_, clock_, nullptr);
-  EXPECT_STATUS(gc(fresh, child_, {.call = {}}), Code::kNotFound);  // nothing before the damage
+  EXPECT_STATUS(gc(fresh, child_, {.call = {}}), Code::kCorrupt);
   remove(m_, "v1");
   auto kept = gc(fresh, m_, {.call = {}});
   ASSERT_OK(kept);
