@@ -204,7 +204,9 @@ class InterleavingsTest : public ::testing::Test {
   }
   void run_in(const World& world, const std::string& name, const std::vector<Actor>& actors, const Check& extra = {}) {
     if (HasFailure()) return;
-    auto counts = explore(world, actors, [&](Ending& ending) {
+    // With gc there are minutes of schedules once faults and crashes are among the steps: those on demand.
+    bool collects = std::any_of(actors.begin(), actors.end(), [](const Actor& a) { return a.name.starts_with("gc"); });
+    auto check = [&](Ending& ending) {
       SCOPED_TRACE(name + "\n" + ending.schedule);
       ModelLogs logs(ending.objects, ending.clock, nullptr, {.parallel = 1});
       for (const auto& model : {kBase, kTune}) expect_sound_log(logs, ending.objects, model);
@@ -219,14 +221,20 @@ class InterleavingsTest : public ::testing::Test {
         for (const auto& model : {kBase, kTune}) EXPECT_OK(gc(logs, model, {.grace = Duration(0), .call = {}}));
       }
       expect_all_readable(logs, ending.objects);
-    });
+    };
+    auto counts = explore(world, actors, check, (faults_ && !collects) || everything());
     fmt::print("{:<44} {:>7} states {:>7} runs {:>5} endings\n", name, counts.states, counts.runs, counts.endings);
     EXPECT_GT(counts.endings, 1u);
   }
+  static bool everything() {
+    const char* value = std::getenv("WEIGHTFS_ENUMERATE");
+    return value != nullptr && std::string_view(value) == "all";
+  }
   static bool triples() {
     const char* value = std::getenv("WEIGHTFS_ENUMERATE");
-    return value != nullptr && std::string_view(value) == "triples";
+    return value != nullptr && (std::string_view(value) == "triples" || std::string_view(value) == "all");
   }
+  bool faults_ = true;  // lost answers and crashes among the steps; always with WEIGHTFS_ENUMERATE=all
   const World world_ = first_world();
   const NodeRef v1_ = node(kBase, kAt.v1), v2_ = node(kBase, kAt.v2), v3_ = node(kBase, kAt.v3);
 };
@@ -262,26 +270,6 @@ TEST_F(InterleavingsTest, PublisherAndGc) {
   run("from nothing", {publisher("publish a", kBase, "x", {}), collector("gc b", kBase)});
 }
 
-// The collect entry was made yesterday; objects that are uploaded now are young.
-TEST_F(InterleavingsTest, PublisherAndGcAfterTheGraceTime) {
-  auto grace = std::chrono::hours(24);
-  auto world = make_world([&](ModelLogs& logs, Bucket& bucket, FakeClock& clock) {
-    for (const auto& [key, object] : world_.objects) {
-      ASSERT_OK(bucket.put(ObjectKey::of(key), object.bytes, IfExists::kOverwrite));
-    }
-    clock.advance(std::chrono::hours(30));
-    EXPECT_GT(gc(logs, kBase, {.grace = grace, .call = {}})->count(GcItem::What::kCollected), 0u);
-    clock.advance(std::chrono::hours(30));
-  });
-  run_in(world, "phase two", {publisher("publish a", kBase, "x", v3_), collector("gc b", kBase, grace)},
-         [](const Ending& ending, ModelLogs&) {
-           EXPECT_TRUE(ending.results[0].is_ok() || ending.faulted || ending.crashed[0]);
-         });
-  run_in(world, "phase two, on what goes", {publisher("publish a", kBase, "x", v2_), collector("gc b", kBase, grace)});
-  run_in(world, "phase two, twice", {collector("gc a", kBase, grace), collector("gc b", kBase, grace)});
-  run_in(world, "phase two and rm", {remover("remove a", kBase, "v1"), collector("gc b", kBase, grace)});
-}
-
 TEST_F(InterleavingsTest, GcAndTheOthers) {
   run("rm", {collector("gc a", kBase), remover("remove b", kBase, "v1")});
   run("rm of the parent of another model", {collector("gc a", kBase), remover("remove b", kBase, "v3")});
@@ -300,6 +288,7 @@ TEST_F(InterleavingsTest, Snapshots) {
 }
 
 TEST_F(InterleavingsTest, AcrossModels) {
+  faults_ = false;
   run("gc of the parent's model, parent goes", {publisher("publish a", kTune, "x", v2_), collector("gc b", kBase)});
   run("gc of the parent's model, parent lives", {publisher("publish a", kTune, "x", v3_), collector("gc b", kBase)});
   run("gc of the child's model", {publisher("publish a", kTune, "x", v3_), collector("gc b", kTune)});
@@ -335,6 +324,7 @@ TEST_F(InterleavingsTest, TwoGcAcrossModels) {
 }
 
 TEST_F(InterleavingsTest, Triples) {
+  faults_ = false;
   // One small group always; the others on demand.
   run("three of one name", {publisher("publish a", kBase, "x", v3_), publisher("publish b", kBase, "x", v1_),
                             remover("remove c", kBase, "x")});
