@@ -45,9 +45,8 @@ void FileTable::load(const Index::Contents& contents, const std::vector<FoundFil
   }
   for (const auto& [key, row] : rows) dirty_.insert(key);  // recorded, but not on disk: to be forgotten
   // Ticks are counted anew: those of the index may be any number.
-  std::sort(entries.begin(), entries.end(), [](const EntryPtr& a, const EntryPtr& b) {
-    return std::tie(a->used, a->key) < std::tie(b->used, b->key);
-  });
+  std::sort(entries.begin(), entries.end(),
+            [](const EntryPtr& a, const EntryPtr& b) { return std::tie(a->used, a->key) < std::tie(b->used, b->key); });
   for (auto& entry : entries) entry->used = ++tick_;
   for (const auto& [model, number] : contents.pins) models_[model].pins.insert(number);
 }

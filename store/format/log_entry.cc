@@ -306,7 +306,8 @@ Result<std::uint64_t> parse_hint(ByteSpan text) {
 std::string model_prefix(const ModelName& model) { return model.key_component() + "/"; }
 
 Result<ModelName> model_of_log_entry(ByteSpan text) {
-  if (text.size() > kMaxLogEntry) return Status(Code::kCorrupt, "log entry over " + std::to_string(kMaxLogEntry) + " bytes");
+  if (text.size() > kMaxLogEntry)
+    return Status(Code::kCorrupt, "log entry over " + std::to_string(kMaxLogEntry) + " bytes");
   auto root = WFS_TRY(json::parse(text));
   WFS_TRY(json::require_object(root, "log entry"));
   return json::get_name<ModelName>(root, "model");

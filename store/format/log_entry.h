@@ -94,7 +94,8 @@ Result<LogEntry> parse_log_entry(ByteSpan json, const ModelName& model, std::uin
 Bytes serialize_hint(std::uint64_t head);
 Result<std::uint64_t> parse_hint(ByteSpan json);
 
-// The model that an entry says it is of; its number and digest are not looked at. For models whose key is a hash of their name.
+// The model that an entry says it is of; its number and digest are not looked at. For models whose key is a hash of
+// their name.
 Result<ModelName> model_of_log_entry(ByteSpan json);
 
 ObjectKey log_entry_key(const ModelName& model, std::uint64_t number);
