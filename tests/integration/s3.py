@@ -4,12 +4,15 @@ import datetime
 import hashlib
 import hmac
 import http.client
+import json
 import os
 import pathlib
 import re
 import select
+import signal
 import socket
 import subprocess
+import sys
 import threading
 import urllib.parse
 
@@ -53,14 +56,13 @@ def request(settings, method, path):
     return answer.status
 
 
-class Proxy:
-    """127.0.0.1:port in front of the server. `received` and `sent` count the bytes that clients got and gave, `requests` what
-    they asked. `on_request(n)`, if set, is called before the n-th request's first bytes are passed on."""
+class ProxyServer:
+    """What the proxy's process runs."""
 
     def __init__(self, host, port):
         self.target = (host, port)
         self.received = self.sent = self.requests = 0
-        self.on_request = None
+        self.kill_at = None  # (number of the request before which it is passed on, pid)
         self.up = True
         self._pairs = set()
         self._lock = threading.Lock()
@@ -117,9 +119,10 @@ class Proxy:
         if re.match(rb"(GET|PUT|POST|HEAD|DELETE) ", data):
             with self._lock:
                 self.requests += 1
-                number, hook = self.requests, self.on_request
-            if hook:
-                hook(number)
+                kill_at = self.kill_at
+                if kill_at and kill_at[0] == self.requests:
+                    os.kill(kill_at[1], signal.SIGKILL)
+                    return False
         server.sendall(data)
         with self._lock:
             self.sent += len(data)
@@ -144,14 +147,59 @@ class Proxy:
         with self._lock:
             self.received = self.sent = self.requests = 0
 
+    def serve(self):
+        """One line of JSON for each line on standard input, until it ends."""
+        for line in sys.stdin:
+            command = json.loads(line)
+            if command["do"] == "cut":
+                self.cut()
+            elif command["do"] == "restore":
+                self.restore()
+            elif command["do"] == "reset":
+                self.reset_counts()
+            elif command["do"] == "kill":
+                with self._lock:
+                    self.kill_at = (self.requests + command["after"], command["pid"])
+            with self._lock:
+                facts = {"port": self.port, "received": self.received, "sent": self.sent, "requests": self.requests}
+            print(json.dumps(facts), flush=True)
+
+
+class Proxy:
+    """127.0.0.1:port in front of the server. `received` and `sent` count the bytes that clients got and gave, `requests` what
+    they asked. A process of its own: a test that waits for a page of a mount, with Python's lock held, must not stop it."""
+
+    def __init__(self, host, port):
+        self._process = subprocess.Popen([sys.executable, os.path.abspath(__file__), host, str(port)], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, text=True)
+        self.port = self._ask("counts")["port"]
+
+    def _ask(self, do, **more):
+        self._process.stdin.write(json.dumps({"do": do, **more}) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    received = property(lambda self: self._ask("counts")["received"])
+    sent = property(lambda self: self._ask("counts")["sent"])
+    requests = property(lambda self: self._ask("counts")["requests"])
+
+    def cut(self):
+        """The network is gone: connections are reset, new ones are closed at once."""
+        self._ask("cut")
+
+    def restore(self):
+        self._ask("restore")
+
+    def reset_counts(self):
+        self._ask("reset")
+
+    def kill_at_request(self, after, pid):
+        """Kills `pid` (-9) when it sends the request that is `after` from now; the request is not passed on."""
+        self._ask("kill", after=after, pid=pid)
+
     def close(self):
-        self.cut()
-        # shutdown wakes accept(), which close alone does not
-        try:
-            self._listener.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self._listener.close()
+        self._process.kill()
+        self._process.communicate()
 
 
 class Bucket:
@@ -171,3 +219,7 @@ class Bucket:
 
     def close(self):
         self.proxy.close()
+
+
+if __name__ == "__main__":
+    ProxyServer(sys.argv[1], int(sys.argv[2])).serve()
