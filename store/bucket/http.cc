@@ -28,6 +28,10 @@ CURLM* new_multi() {
   CURLM* multi = curl_multi_init();
   WFS_CHECK(multi != nullptr);
   curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, 64L);
+  // One request at a time on each connection. Once a host has spoken HTTP/2, libcurl 7.88 also puts several requests on
+  // its HTTP/1.1 connections and hands the answers to the wrong ones (curl issue 4885): wrong bytes with the right
+  // headers.
+  curl_multi_setopt(multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);
   return multi;
 }
 
