@@ -4,32 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include "store/bucket/http.h"
 #include "store/bucket/s3_body.h"
+#include "tests/support/certificates.h"
 
 extern char** environ;
 
 namespace weightfs {
-namespace {
-
-// A CA, and a certificate of its for 127.0.0.1, good for a day.
-Status make_certificates(const std::string& dir) {
-  auto command = "cd '" + dir +
-                 "' && exec >openssl.log 2>&1 && "
-                 "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj /CN=test-ca "
-                 "-keyout ca.key -out ca.pem && "
-                 "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=127.0.0.1 -keyout key.pem "
-                 "-out request.pem && printf 'subjectAltName=IP:127.0.0.1' >names && "
-                 "openssl x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 1 -extfile names "
-                 "-out cert.pem";
-  if (std::system(command.c_str()) != 0) return {Code::kUnavailable, "openssl cannot make certificates"};
-  return {};
-}
-
-}  // namespace
-
 Result<std::unique_ptr<FaultProxy>> FaultProxy::start(const std::string& upstream, const FaultProxyOptions& options) {
   std::unique_ptr<FaultProxy> proxy(new FaultProxy());
   proxy->tls_ = options.tls;
