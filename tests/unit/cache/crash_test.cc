@@ -81,17 +81,44 @@ class CrashTest : private InMemory, public CacheFixture {
   }
 };
 
+const Sizes kWorkSizes = blocks_of(6), kVanishSizes = blocks_of(8);
+
+// An owner that ends without closing.
+[[noreturn]] void write_and_vanish(const std::string& dir) {
+  auto cache = Cache::open({dir, 0}).value();
+  FileId which{"m", 1, 0};
+  auto flat = cache->open_file(which, kVanishSizes).value();
+  bool good = true;
+  for (std::size_t block : {0, 3, 4}) {
+    good = good && flat->write(block, offset_of(kVanishSizes, block), content(which, block, kVanishSizes[block]));
+  }
+  ::_exit(good ? 0 : 1);
+}
+
+// This program again, with other arguments: main() below. A fork alone would have threads in a process that has none.
+pid_t start(const std::vector<std::string>& arguments) {
+  std::vector<char*> argv = {const_cast<char*>("cache_crash_test")};
+  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  pid_t child = ::fork();
+  if (child == 0) {
+    ::execv("/proc/self/exe", argv.data());
+    ::_exit(127);
+  }
+  return child;
+}
+
 // The owner of the next test: works until it is killed, and says on `out` what is durable.
-[[noreturn]] void work_until_killed(const std::string& dir, int out, const Sizes& sizes) {
+[[noreturn]] void work_until_killed(const std::string& dir, int out) {
   auto cache = Cache::open({dir, 40 * kBlock}).value();
   auto say = [&](const std::string& line) { posix::write_exact(out, as_bytes(line + "\n")).ignore("killed soon"); };
   for (std::uint64_t round = 1;; round++) {
     FileId which{"m", round % 7 + 1, 0};
     {
-      auto flat = cache->open_file(which, sizes).value();
-      for (std::size_t block = 0; block < sizes.size(); block++) {
-        auto bytes = content(which, block, sizes[block]);
-        flat->write(block, offset_of(sizes, block), bytes).ignore("no room is no matter");
+      auto flat = cache->open_file(which, kWorkSizes).value();
+      for (std::size_t block = 0; block < kWorkSizes.size(); block++) {
+        auto bytes = content(which, block, kWorkSizes[block]);
+        flat->write(block, offset_of(kWorkSizes, block), bytes).ignore("no room is no matter");
       }
     }
     auto blob = content(which, 99, 5000);
@@ -110,17 +137,13 @@ class CrashTest : private InMemory, public CacheFixture {
 }
 
 TEST_F(CrashTest, AKilledOwnerLosesNothingThatACallConfirmed) {
-  Sizes sizes = blocks_of(6);
+  Sizes sizes = kWorkSizes;
   for (int lines = 1; lines < 60; lines += 4) {
     SCOPED_TRACE("killed after " + std::to_string(lines) + " lines");
     ASSERT_OK(posix::remove_tree(dir()));
     int pipe[2];
     ASSERT_EQ(::pipe(pipe), 0);
-    pid_t child = ::fork();
-    if (child == 0) {
-      ::close(pipe[0]);
-      work_until_killed(dir(), pipe[1], sizes);
-    }
+    pid_t child = start({"--work", dir(), std::to_string(pipe[1])});
     ::close(pipe[1]);
     Fd reader(pipe[0]);
     std::string said;
@@ -161,18 +184,11 @@ TEST_F(CrashTest, AKilledOwnerLosesNothingThatACallConfirmed) {
 }
 
 TEST_F(CrashTest, BlocksWrittenBeforeAKillAreFoundWithoutTheIndexKnowing) {
-  Sizes sizes = blocks_of(8);
-  pid_t child = ::fork();
-  if (child == 0) {
-    auto cache = Cache::open({dir(), 0}).value();
-    auto flat = cache->open_file(id(1), sizes).value();
-    for (std::size_t block : {0, 3, 4}) {
-      flat->write(block, offset_of(sizes, block), content(id(1), block, sizes[block])).ignore("checked below");
-    }
-    ::_exit(0);  // no closing
-  }
+  Sizes sizes = kVanishSizes;
   int status = 0;
+  pid_t child = start({"--write-and-vanish", dir()});
   ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
   open();
   EXPECT_TRUE(cache_->has_some(id(1)));
   auto flat = file(id(1), sizes);
@@ -358,4 +374,15 @@ TEST_F(CrashTest, LinksInPlaceOfTheIndexOrSidecarsAreNotFollowed) {
 }
 
 }  // namespace
+
+int crash_test_main(int argc, char** argv) {
+  std::string what = argc > 1 ? argv[1] : "";
+  if (what == "--work" && argc == 4) work_until_killed(argv[2], std::stoi(argv[3]));
+  if (what == "--write-and-vanish" && argc == 3) write_and_vanish(argv[2]);
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
+
 }  // namespace weightfs
+
+int main(int argc, char** argv) { return weightfs::crash_test_main(argc, argv); }
