@@ -38,6 +38,8 @@ class CacheImpl final : public Cache {
  public:
   CacheImpl(std::shared_ptr<CacheDir> directory, std::uint64_t quota, OpenedIndex opened)
       : dir_(std::move(directory)), table_(std::make_shared<FileTable>(dir_, quota)), drafts_(dir_, table_) {
+    auto left_over = posix::remove_tree(copies());
+    if (!left_over.is_ok()) spdlog::warn("cache {}: left over: {}", dir_->path(), left_over.message());
     table_->load(opened.contents, dir_->scan_flat());
     drafts_.recover(opened.index, opened.contents.drafts);
     metadata_ = opened.index.metadata_bytes();
@@ -159,7 +161,7 @@ class CacheImpl final : public Cache {
     for (auto one : sizes) size += one;
     // It counts as a draft's until it is in place.
     WFS_TRY(charge_draft(static_cast<std::int64_t>(size)));
-    auto folder = dir() + "/spool", name = "copy-" + random_id();
+    auto folder = copies(), name = "copy-" + random_id();
     auto status = posix::make_dirs(folder);
     if (status.is_ok()) status = posix::copy_file(file, folder + "/" + name);
     if (status.is_ok()) {
@@ -199,6 +201,8 @@ class CacheImpl final : public Cache {
   const std::string& dir() const override { return dir_->path(); }
 
  private:
+  std::string copies() const { return dir_->file("spool"); }
+
   // Evicts when the disk has less than `bytes` free; true when it has so much then, or does not say.
   bool fits_disk(std::uint64_t bytes) {
     for (int tries = 0;; tries++) {

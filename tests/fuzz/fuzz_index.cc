@@ -1,8 +1,8 @@
-// The index database of a cache directory. Input: one byte that selects, then either the file itself, or values for rows
-// of a sound one. Whatever it holds, the cache opens, no block counts as verified, what is returned matches its digest,
-// and the draft that has a sidecar is there.
-#include <sqlite3.h>
+// The index database of a cache directory. Input: one byte that selects, then either the file itself, or values for
+// rows of a sound one. Whatever it holds, the cache opens, no block counts as verified, what is returned matches its
+// digest, and the draft that has a sidecar is there.
 #include <spdlog/spdlog.h>
+#include <sqlite3.h>
 #include <unistd.h>
 
 #include <cstdlib>

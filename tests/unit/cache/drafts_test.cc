@@ -178,6 +178,30 @@ TEST_F(DraftsTest, AnAdoptedFileIsTheFlatFileUnverifiedAndReadOnly) {
   EXPECT_TRUE(check(*file(id(4), sizes), sizes, 2));
 }
 
+TEST_F(DraftsTest, ACopyIsAdoptedAndTheOriginalStays) {
+  open(4 * kBlock);
+  put(id(1), blocks_of(2));
+  Sizes sizes = blocks_of(3);
+  auto path = folder_ / "original";
+  write(path, whole(id(4), sizes));
+  ASSERT_OK(cache_->adopt_copy(path, id(4), sizes));
+  EXPECT_TRUE(*posix::exists(path));
+  EXPECT_EQ(cache_->cached_versions("m"), (std::vector<std::uint64_t>{4})) << "1 made room";
+  EXPECT_EQ(used(), 3 * kBlock);
+  for (std::size_t block = 0; block < 3; block++) EXPECT_TRUE(check(*file(id(4), sizes), sizes, block));
+  auto held = file(id(4), sizes);
+  EXPECT_STATUS(cache_->adopt_copy(path, id(5), sizes), Code::kNoSpace);
+  EXPECT_FALSE(cache_->adopt_copy(folder_ / "none", id(5), blocks_of(1)).is_ok());
+  EXPECT_STATUS(cache_->adopt_copy(path, id(5), blocks_of(1)), Code::kInvalid) << "of another size";
+  EXPECT_EQ(used(), 3 * kBlock) << "all charges were given back";
+  EXPECT_TRUE(posix::list_dir(dir() + "/spool")->empty());
+  held.reset();
+  close();
+  ASSERT_OK(posix::write_file_durably(dir() + "/spool/copy-of-a-killed-owner", Bytes(1000)));
+  open();
+  EXPECT_FALSE(*posix::exists(dir() + "/spool"));
+}
+
 TEST_F(DraftsTest, AdoptionRefusesWhatIsNotThatFile) {
   open();
   auto record = create();
