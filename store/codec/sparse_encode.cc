@@ -159,7 +159,7 @@ void fit_values(const EventList& list, int bits, ClassPlan& out) {
   auto value_key = best_value_key(magnitudes, bits);
   auto keyed = keyed_bits(list, value_key, bits);
   // A decoder reads kUniform several times faster.
-  if (keyed > uniform * 0.85) return;
+  if (keyed > uniform * 0.9) return;
   out.mode = ClassMode::kKeyed;
   out.value_key = value_key;
   out.values = keyed;

@@ -13,7 +13,7 @@ constexpr int kLow = -10;                   // log2 of the smallest mean told ap
 constexpr int kHigh = 40;                   // and of the largest
 constexpr double kClassOverhead = 8 * 6.0;  // bits: mode, lengths, sentinel, half a byte of filling in each stream
 constexpr double kHeadOverhead = 8.0;
-constexpr double kWorthAClass = 0.005;  // of the size in one class, that a further class has to save
+constexpr double kWorthAClass = 0.003;  // of the size in one class, that a further class has to save
 constexpr int kMaxCells = 24;
 constexpr int kUniform = 8;  // Rice parameters tried for values with one parameter
 
@@ -52,7 +52,7 @@ struct Cell {
   }
   // kUniform if it is not much longer; a decoder reads it faster.
   double value_bits() const {
-    return std::min(*std::min_element(uniform_bits.begin(), uniform_bits.end()), keyed_bits / 0.85);
+    return std::min(*std::min_element(uniform_bits.begin(), uniform_bits.end()), keyed_bits / 0.9);
   }
 };
 
