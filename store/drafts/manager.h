@@ -1,6 +1,14 @@
 // All drafts of one cache. The machine of each says what is to be done (pump), two pools do it: one looks at files, one
 // publishes. One thread waits for the next time at which a machine wants to be asked again, one (the watcher's) for the
 // ends of writers.
+//
+//   thread             started, joined by            does                                 may wait for
+//   draft-timer        DraftManager                  pump()                               the time
+//   writers            SystemWatcher                 tells the ends of processes, pump()  a pidfd
+//   draft-check0       DraftManager                  completeness, reasons                the local disk
+//   draft-publish0, 1  DraftManager                  the publish function, listeners      the network, until cancelled
+// Locks: DraftEntry::record_mutex_ before each of DraftEntry::mutex_, DraftManager::mutex_, DraftManager::work_mutex_,
+// under which no other is taken.
 #pragma once
 
 #include <map>
