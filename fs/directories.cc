@@ -3,7 +3,7 @@
 namespace weightfs {
 
 void Directories::open(Request request, const NodePtr& node, const fuse_file_info& info) {
-  tree_.list(std::move(request), node, [node, opened = info](Request listed, Listing names) mutable {
+  tree_.list(std::move(request), node, [this, node, opened = info](Request listed, Listing names) mutable {
     auto handle = std::make_unique<DirectoryHandle>(node);
     {
       MutexLock lock(handle->mutex);
@@ -11,7 +11,7 @@ void Directories::open(Request request, const NodePtr& node, const fuse_file_inf
     }
     handle->give_to(opened);
     // A version's listing never changes; the others must be asked for each time.
-    opened.cache_readdir = opened.keep_cache = node->kind == NodeKind::kVersion ? 1 : 0;
+    opened.cache_readdir = opened.keep_cache = node->kind == NodeKind::kVersion && cache_versions_ ? 1 : 0;
     if (listed.open(opened)) handle.release();  // RELEASEDIR takes it
   });
 }

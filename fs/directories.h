@@ -9,7 +9,8 @@ namespace weightfs {
 
 class Directories {
  public:
-  Directories(Tree& tree, Inodes& inodes) : tree_(tree), inodes_(inodes) {}
+  // `cache_versions`: the kernel may keep the listings of versions.
+  Directories(Tree& tree, bool cache_versions) : tree_(tree), cache_versions_(cache_versions) {}
   void open(Request request, const NodePtr& node, const fuse_file_info& info);
   // `plus`: each name with its attributes, which counts a lookup.
   void read(Request request, DirectoryHandle& handle, std::size_t size, std::size_t offset, bool plus);
@@ -18,7 +19,7 @@ class Directories {
   void fill(Request request, const DirectoryHandle& handle, const Listing& listing, std::size_t size,
             std::size_t offset, bool plus);
   Tree& tree_;
-  Inodes& inodes_;
+  const bool cache_versions_;
 };
 
 }  // namespace weightfs

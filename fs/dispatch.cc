@@ -47,17 +47,18 @@ ByteRange range_of(off_t offset, std::uint64_t length) { return {static_cast<std
 }  // namespace
 
 Dispatch::Dispatch(Store& store, FsOptions options, SessionData& data, Notifier& notifier, std::string control_socket,
-                   std::size_t draft_inodes)
+                   std::size_t draft_inodes, Removals::Remove remove)
     : store_(store),
       options_(options),
       network_("fs-ask", kNetworkThreads),
       disk_("fs-sync", kDiskThreads),
       follower_(store, inodes_, notifier, draft_inodes),
-      tree_(store, options_, inodes_, data.interrupts, network_),
+      removals_(store.clock(), data.interrupts, network_, std::move(remove)),
+      tree_(store, options_, inodes_, data.interrupts, network_, removals_),
       reads_(store, data.interrupts, network_),
-      directories_(tree_, inodes_),
+      directories_(tree_, !options_.allow_remove),
       draft_files_(options_, inodes_, tree_.draft_nodes(), tree_, disk_),
-      draft_names_(store, options_, inodes_, tree_.draft_nodes(), tree_),
+      draft_names_(store, options_, inodes_, tree_.draft_nodes(), tree_, removals_),
       xattrs_(store, tree_, std::move(control_socket)) {}
 
 Dispatch::~Dispatch() { stop_pools(); }

@@ -16,7 +16,7 @@ namespace weightfs {
 class Dispatch {
  public:
   Dispatch(Store& store, FsOptions options, SessionData& data, Notifier& notifier, std::string control_socket,
-           std::size_t draft_inodes);
+           std::size_t draft_inodes, Removals::Remove remove);
   ~Dispatch();
 
   static const fuse_lowlevel_ops& operations();
@@ -43,6 +43,7 @@ class Dispatch {
   WorkerPool network_;  // questions to the bucket
   WorkerPool disk_;     // fsync
   Follower follower_;
+  Removals removals_;
   Tree tree_;
   Reads reads_;
   Directories directories_;

@@ -124,6 +124,12 @@ void DraftNames::unlink(Request request, const NodePtr& parent, const std::strin
   if (parent->kind == NodeKind::kModel) {
     return request.fail(name == "latest" ? answer::kReadOnly : answer::kIsDirectory);
   }
+  if (parent->kind == NodeKind::kVersion && options_.allow_remove) {
+    auto node = std::static_pointer_cast<VersionNode>(parent);
+    return tree_.with_tree(std::move(request), node, [this, node, name](Request r, const VersionTreePtr& tree) {
+      removals_.unlink(std::move(r), *tree, node->file, name);
+    });
+  }
   if (auto error = refusal(parent, name, "unlink")) return request.fail(*error);
   auto node = as_draft(parent);
   Change change(*node->draft, request.caller().tid);
@@ -138,6 +144,12 @@ void DraftNames::rmdir(Request request, const NodePtr& parent, const std::string
   if (parent->kind == NodeKind::kRoot) return remove_model(std::move(request), name);
   if (parent->kind == NodeKind::kModel) {
     return remove_draft(std::move(request), static_cast<ModelNode&>(*parent).model, name);
+  }
+  if (parent->kind == NodeKind::kVersion && options_.allow_remove) {
+    auto node = std::static_pointer_cast<VersionNode>(parent);
+    return tree_.with_tree(std::move(request), node, [this, node, name](Request r, const VersionTreePtr& tree) {
+      removals_.rmdir(std::move(r), *tree, node->file, name);
+    });
   }
   if (auto error = refusal(parent, name, "rmdir")) return request.fail(*error);
   auto node = as_draft(parent);
@@ -163,12 +175,25 @@ void DraftNames::remove_model(Request request, const std::string& name) {
 
 void DraftNames::remove_draft(Request request, const ModelName& model, const std::string& name) {
   auto draft = store_.drafts().find(model, name);
-  if (!draft || draft->status().state == DraftState::kCommitted) return request.fail(answer::kReadOnly);
+  if (!draft || draft->status().state == DraftState::kCommitted) {
+    if (options_.allow_remove) return remove_version(std::move(request), model, name);
+    return request.fail(answer::kReadOnly);
+  }
   auto removed = store_.drafts().remove(draft);
   if (removed.code() == Code::kExists) return request.fail(answer::kNotEmpty);
   if (!removed.is_ok()) return request.fail(removed, model.str() + "/" + name);
   tree_.add_local_model(model);  // an empty model stays until its own rmdir
   request.ok();
+}
+
+void DraftNames::remove_version(Request request, const ModelName& model, const std::string& name) {
+  auto state = store_.model(model);
+  auto version = VersionName::parse(name);
+  const auto* record = state && version.is_ok() ? state->live(*version) : nullptr;
+  if (record == nullptr) return request.fail(name == "latest" ? answer::kNotDirectory : answer::kNoEntry);
+  auto top = std::make_shared<VersionNode>(model, *record);
+  tree_.with_tree(std::move(request), top,
+                  [this](Request r, const VersionTreePtr& tree) { removals_.remove_version(std::move(r), *tree); });
 }
 
 // --- rename

@@ -11,8 +11,8 @@ namespace weightfs {
 
 class DraftNames {
  public:
-  DraftNames(Store& store, const FsOptions& options, Inodes& inodes, DraftNodes& nodes, Tree& tree)
-      : store_(store), options_(options), inodes_(inodes), nodes_(nodes), tree_(tree) {}
+  DraftNames(Store& store, const FsOptions& options, Inodes& inodes, DraftNodes& nodes, Tree& tree, Removals& removals)
+      : store_(store), options_(options), inodes_(inodes), nodes_(nodes), tree_(tree), removals_(removals) {}
 
   void mkdir(Request request, const NodePtr& parent, const std::string& name, mode_t mode);
   void mknod(Request request, const NodePtr& parent, const std::string& name, mode_t mode);
@@ -33,6 +33,7 @@ class DraftNames {
   void make_model(Request request, const std::string& name);
   void remove_model(Request request, const std::string& name);
   void remove_draft(Request request, const ModelName& model, const std::string& name);
+  void remove_version(Request request, const ModelName& model, const std::string& name);
   void rename_draft(Request request, const ModelName& model, const std::string& name, const std::string& new_name,
                     unsigned flags);
   void rename_inside(Request request, const DraftNodePtr& parent, const std::string& name,
@@ -45,6 +46,7 @@ class DraftNames {
   Inodes& inodes_;
   DraftNodes& nodes_;
   Tree& tree_;
+  Removals& removals_;
 };
 
 }  // namespace weightfs

@@ -14,6 +14,7 @@
 #include <set>
 
 #include "store/base/threads.h"
+#include "store/gc.h"
 
 namespace weightfs {
 namespace {
@@ -99,8 +100,14 @@ Status Mount::begin() {
   fs.uid = ::geteuid();
   fs.gid = ::getegid();
   fs.may_chown = ::geteuid() == 0;
-  dispatch_ =
-      std::make_unique<Dispatch>(store_, fs, data_, notifier_, options_.control_socket, raise_descriptor_limit() / 2);
+  auto remove = options_.remove_version;
+  if (!remove) {
+    remove = [this](const VersionRef& version, const CallOptions& call) {
+      return weightfs::remove_version(store_, version, call);
+    };
+  }
+  dispatch_ = std::make_unique<Dispatch>(store_, fs, data_, notifier_, options_.control_socket,
+                                         raise_descriptor_limit() / 2, std::move(remove));
   data_.dispatch = dispatch_.get();
   dispatch_->set_on_init([this] {
     MutexLock lock(mutex_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ struct MountOptions {
   bool read_only = false;
   bool allow_other = false;
   bool allow_remove = false;
+  // What allow_remove calls when a version's directory is removed; empty: remove_version of store/gc.h.
+  std::function<Status(const VersionRef&, const CallOptions&)> remove_version;
   std::vector<std::string> fuse;                  // further options of fuse(8) and mount(8): "noatime", "nodev"
   std::string control_socket;                     // "": control.sock in the cache directory
   Duration shut_down = std::chrono::seconds(20);  // bound of waiting for commits under way when the mount ends

@@ -42,11 +42,13 @@ mode_t type_of(FileKind kind) {
   return S_IFREG;
 }
 
-Tree::Tree(Store& store, const FsOptions& options, Inodes& inodes, Interrupts& interrupts, WorkerPool& pool)
+Tree::Tree(Store& store, const FsOptions& options, Inodes& inodes, Interrupts& interrupts, WorkerPool& pool,
+           const Removals& removals)
     : store_(store),
       options_(options),
       inodes_(inodes),
       interrupts_(interrupts),
+      removals_(removals),
       draft_nodes_(inodes),
       models_(pool, store.clock(), store.options().poll),
       versions_(pool, store.clock(), Duration(0)),
@@ -108,6 +110,7 @@ void Tree::lookup_in_version(Request request, const VersionNodePtr& parent, cons
   with_tree(std::move(request), parent, [this, parent, name](Request parked, const VersionTreePtr& tree) {
     auto file = tree->child(parent->file, name);
     if (!file) return parked.no_entry_for(kForever);
+    if (removals_.hides(parent->ref, *file)) return parked.fail(answer::kNoEntry);
     reply_entry(std::move(parked), inodes_.look_up(std::make_shared<VersionNode>(*parent, tree, *file)));
   });
 }
@@ -303,7 +306,7 @@ struct stat Tree::version_attributes(const VersionNode& node) const {
   st.st_gid = options_.gid;
   st.st_blksize = 1 << 20;
   if (node.file == VersionTree::kTop) {
-    st.st_mode = S_IFDIR | 0555;
+    st.st_mode = S_IFDIR | (options_.allow_remove ? 0755 : 0555);
     st.st_nlink = 2;  // the number of subdirectories is not known before the manifest is
     set_times(st, to_timespec(node.time));
     return st;
@@ -315,7 +318,7 @@ struct stat Tree::version_attributes(const VersionNode& node) const {
   st.st_mode = type_of(entry.kind);
   switch (entry.kind) {
     case FileKind::kDirectory:
-      st.st_mode |= 0555;
+      st.st_mode |= options_.allow_remove ? 0755 : 0555;
       st.st_nlink = 2 + tree->subdirectories(node.file);
       break;
     case FileKind::kSymlink:

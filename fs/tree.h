@@ -12,6 +12,7 @@
 #include "fs/flights.h"
 #include "fs/inodes.h"
 #include "fs/options.h"
+#include "fs/removals.h"
 #include "fs/request.h"
 #include "fs/version_tree.h"
 
@@ -29,7 +30,8 @@ mode_t type_of(FileKind kind);  // S_IFREG, …
 
 class Tree {
  public:
-  Tree(Store& store, const FsOptions& options, Inodes& inodes, Interrupts& interrupts, WorkerPool& pool);
+  Tree(Store& store, const FsOptions& options, Inodes& inodes, Interrupts& interrupts, WorkerPool& pool,
+       const Removals& removals);
 
   void lookup(Request request, const NodePtr& parent, const std::string& name);
   // Answers with an entry for a node that was counted for it; takes the count back when the kernel does not take it.
@@ -71,7 +73,7 @@ class Tree {
   Duration patience(const ModelName& model) const;
   Listing list_root() const;
   Listing list_model(const ModelName& model) const;
-  static Listing list_version(const VersionNode& node, const VersionTree& tree);
+  Listing list_version(const VersionNode& node, const VersionTree& tree) const;
   static OrErrno<Listing> list_draft(const DraftNode& node);
   struct stat version_attributes(const VersionNode& node) const;
 
@@ -79,6 +81,7 @@ class Tree {
   const FsOptions& options_;
   Inodes& inodes_;
   Interrupts& interrupts_;
+  const Removals& removals_;
   DraftNodes draft_nodes_;
   ModelFlights models_;
   Flights<NodeRef, VersionTreePtr> versions_;

@@ -58,7 +58,7 @@ Listing Tree::list_model(const ModelName& model) const {
   return listing;
 }
 
-Listing Tree::list_version(const VersionNode& node, const VersionTree& tree) {
+Listing Tree::list_version(const VersionNode& node, const VersionTree& tree) const {
   auto ino_of = [&](std::uint32_t file) {
     return Node::st_ino_of(NodeKind::kVersion, VersionNode::key_of(node.ref, file));
   };
@@ -67,6 +67,7 @@ Listing Tree::list_version(const VersionNode& node, const VersionTree& tree) {
       top ? Node::st_ino_of(NodeKind::kModel, ModelNode::key_of(node.ref.model)) : ino_of(tree.parent(node.file));
   Listing listing = {{".", ino_of(node.file), S_IFDIR}, {"..", above, S_IFDIR}};
   for (auto file : tree.children(node.file)) {
+    if (removals_.hides(node.ref, file)) continue;
     const auto& entry = tree.entry(file);
     listing.push_back({std::string(entry.path.leaf()), ino_of(file), type_of(entry.kind)});
   }
@@ -121,9 +122,10 @@ void Tree::list(Request request, const NodePtr& directory, std::function<void(Re
     }
     case NodeKind::kVersion: {
       auto node = std::static_pointer_cast<VersionNode>(directory);
-      return with_tree(std::move(request), node, [node, then = std::move(then)](Request r, const VersionTreePtr& tree) {
-        then(std::move(r), list_version(*node, *tree));
-      });
+      return with_tree(std::move(request), node,
+                       [this, node, then = std::move(then)](Request r, const VersionTreePtr& tree) {
+                         then(std::move(r), list_version(*node, *tree));
+                       });
     }
     case NodeKind::kLatest:
       break;

@@ -7,6 +7,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <thread>
+
 namespace weightfs {
 namespace {
 
@@ -170,30 +172,19 @@ void Xattrs::commit(Request request, const NodePtr& node) {
   auto& draft = static_cast<DraftNode&>(*node);
   if (draft.draft->status().state == DraftState::kCommitted) return request.ok();
   if (!is_top(draft)) return request.fail(answer::kInvalid);
-  // Starts it; user.weightfs.state tells how it went. What is wrong from the start is answered here.
-  struct Outcome {
-    Mutex mutex;
-    bool returned GUARDED_BY(mutex) = false;
-    std::optional<Status> early GUARDED_BY(mutex);
-  };
-  auto outcome = std::make_shared<Outcome>();
+  // Starts it; user.weightfs.state tells how it went. What is wrong from the start is known on this thread.
   auto what = draft.full_path();
-  store_.drafts().commit(draft.draft, [outcome, what](const Result<PublishResult>& result) {
-    MutexLock lock(outcome->mutex);
-    if (result.is_ok()) return;
-    if (!outcome->returned) {
-      outcome->early = result.status();
-    } else {
-      spdlog::error("commit {}: {}", what, result.status().message());
-    }
-  });
-  std::optional<Status> early;
-  {
-    MutexLock lock(outcome->mutex);
-    outcome->returned = true;
-    early = outcome->early;
-  }
-  if (early) return request.fail(*early, what);
+  auto early = std::make_shared<std::optional<Status>>();  // this thread's alone
+  store_.drafts().commit(draft.draft,
+                         [early, what, caller = std::this_thread::get_id()](const Result<PublishResult>& result) {
+                           if (result.is_ok()) return;
+                           if (std::this_thread::get_id() == caller) {
+                             *early = result.status();
+                           } else {
+                             spdlog::error("commit {}: {}", what, result.status().message());
+                           }
+                         });
+  if (*early) return request.fail(**early, what);
   request.ok();
 }
 

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "store/base/mutex.h"
 #include "store/base/posix.h"
 #include "store/draft.h"
 #include "store/drafts/drafts.h"
@@ -17,6 +18,35 @@ namespace {
 
 constexpr std::uint64_t kWarmPiece = 4 << 20;
 constexpr std::uint64_t kCompactRate = std::uint64_t{200} << 20;  // plain bytes a second, in the background of a mount
+
+// Whoever listens, called without the lock; set() waits for calls under way, so that the listener may go.
+class ListenerSlot {
+ public:
+  void set(StoreListener* listener) EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    listener_ = listener;
+    while (calls_ > 0) ended_.wait(mutex_);
+  }
+  template <typename Call>
+  void call(Call&& call) EXCLUDES(mutex_) {
+    StoreListener* listener = nullptr;
+    {
+      MutexLock lock(mutex_);
+      if (listener_ == nullptr) return;
+      listener = listener_;
+      calls_++;
+    }
+    call(*listener);
+    MutexLock lock(mutex_);
+    if (--calls_ == 0) ended_.notify_all();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar ended_;
+  StoreListener* listener_ GUARDED_BY(mutex_) = nullptr;
+  int calls_ GUARDED_BY(mutex_) = 0;
+};
 
 class StoreImpl final : public Store {
  public:
@@ -70,29 +100,30 @@ class StoreImpl final : public Store {
     };
     drafts.is_live = [this](const ModelName& model, std::string_view name) { return is_live(model, name); };
     drafts.changed = [this](const std::string& id) {
-      if (auto* listener = listener_.load()) listener->draft_changed(id);
+      listener_.call([&](StoreListener& listener) { listener.draft_changed(id); });
     };
     drafts_ = WFS_TRY(make_drafts(std::move(drafts)));
     if (options_.follow) {
       models_.follow({[this](const ModelName& name, const ModelStatePtr& before, const ModelStatePtr& after) {
-                        if (auto* listener = listener_.load()) listener->model_changed(name, before, after);
+                        listener_.call([&](StoreListener& l) { l.model_changed(name, before, after); });
                         warm_latest(name, before, after);
                       },
-                      [this] {
-                        if (auto* listener = listener_.load()) listener->models_changed();
-                      }});
+                      [this] { listener_.call([](StoreListener& l) { l.models_changed(); }); }});
       for (const auto& name : options_.warm_latest) models_.state(name);
       start_warming();
     }
     return {};
   }
 
-  void set_listener(StoreListener* listener) override { listener_ = listener; }
+  void set_listener(StoreListener* listener) override { listener_.set(listener); }
 
   std::vector<ModelName> models() const override { return models_.known(); }
   ModelStatePtr model(const ModelName& name) const override { return models_.state(name); }
   bool model_is_fresh(const ModelName& name) const override { return models_.is_fresh(name); }
   VersionPtr opened(const NodeRef& node) const override { return versions_.opened(node); }
+  std::uint64_t cached_bytes(const NodeRef& node, std::uint32_t file) const override {
+    return cache_->cached_bytes(FileId{node.model.str(), node.number, file});
+  }
 
   Result<std::vector<ModelName>> refresh_models(const CallOptions& options) override {
     return models_.refresh_list(options);
@@ -329,7 +360,7 @@ class StoreImpl final : public Store {
   const StoreOptions options_;
   Clock& clock_;
   std::shared_ptr<CancelToken> cancel_ = std::make_shared<CancelToken>();
-  std::atomic<StoreListener*> listener_ = nullptr;
+  ListenerSlot listener_;
   const std::unique_ptr<Bucket> bucket_;
   const std::unique_ptr<Cache> cache_;
   CachedLogStates log_states_;

@@ -125,7 +125,9 @@ class Store {
   static Result<std::unique_ptr<Store>> open(StoreOptions options);
   virtual ~Store() = default;  // stops and joins everything, in bounded time
 
-  virtual void set_listener(StoreListener* listener) = 0;  // once, before drafts or reads start; null: none
+  // Once, before drafts or reads start; null: none. Returns when no call of an earlier one is under way, so not from
+  // one.
+  virtual void set_listener(StoreListener* listener) = 0;
 
   // What is known now.
   virtual std::vector<ModelName> models() const = 0;
@@ -133,7 +135,7 @@ class Store {
   virtual bool model_is_fresh(const ModelName& name) const = 0;  // asked within the poll interval
   virtual VersionPtr opened(const NodeRef& node) const = 0;      // null: not in memory
   // What of a file is on the local disk (`du`).
-  virtual std::uint64_t cached_bytes(const NodeRef& /*node*/, std::uint32_t /*file*/) const { return 0; }
+  virtual std::uint64_t cached_bytes(const NodeRef& node, std::uint32_t file) const = 0;
 
   // Blocking.
   virtual Result<std::vector<ModelName>> refresh_models(const CallOptions& options = {}) = 0;

@@ -110,6 +110,10 @@ class CacheImpl final : public Cache {
     auto component = component_of(model);
     return component.is_ok() ? table_->cached_bytes(*component, number) : 0;
   }
+  std::uint64_t cached_bytes(const FileId& id) const override {
+    auto key = key_of(id);
+    return key.is_ok() ? table_->cached_bytes(*key) : 0;
+  }
   void touch(const FileId& id) override {
     if (auto key = key_of(id); key.is_ok()) table_->touch(*key);
   }

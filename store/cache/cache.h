@@ -118,6 +118,7 @@ class Cache {
   // For path choice: versions of `model` with any cached file. Memory.
   virtual std::vector<std::uint64_t> cached_versions(const std::string& model) const = 0;
   virtual std::uint64_t cached_bytes(const std::string& model, std::uint64_t number) const = 0;
+  virtual std::uint64_t cached_bytes(const FileId& id) const = 0;
   // Marks use, for LRU; opening and closing do so, too. `newest` marks the version that is to go last of its model:
   // what is cached of it, or else the highest number below it (CACHE.md, "What goes first"). Memory.
   virtual void touch(const FileId& id) = 0;

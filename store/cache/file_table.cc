@@ -307,6 +307,12 @@ std::uint64_t FileTable::cached_bytes(const std::string& name, std::uint64_t num
   return sum;
 }
 
+std::uint64_t FileTable::cached_bytes(const FileKey& key) const {
+  MutexLock lock(mutex_);
+  auto entry = find(key);
+  return entry == nullptr ? 0 : entry->charged.load();
+}
+
 void FileTable::touch(const FileKey& key) {
   MutexLock lock(mutex_);
   auto entry = find(key);

@@ -76,6 +76,7 @@ class FileTable {
   bool has_some(const FileKey& key) const EXCLUDES(mutex_);
   std::vector<std::uint64_t> versions(const std::string& model) const EXCLUDES(mutex_);
   std::uint64_t cached_bytes(const std::string& model, std::uint64_t number) const EXCLUDES(mutex_);
+  std::uint64_t cached_bytes(const FileKey& key) const EXCLUDES(mutex_);
   void touch(const FileKey& key) EXCLUDES(mutex_);
   void set_newest(const std::string& model, std::uint64_t number) EXCLUDES(mutex_);
   void drop_version(const std::string& model, std::uint64_t number) EXCLUDES(mutex_);

@@ -313,6 +313,50 @@ TEST_F(MountTest, SeekHoleAndDataAnswerAsForAFileWithoutHoles) {
   EXPECT_ERRNO(::lseek(fd.get(), 10000, SEEK_DATA), ENXIO);
 }
 
+// --- removing, where it is allowed
+
+TEST_F(MountTest, RmOfAVersionRemovesItForAllWhereTheMountAllowsIt) {
+  store_.publish_files("m", "v1", {{"w", "one"}, {"d/x", "y"}});
+  store_.publish_files("m", "v2", {{"w", "two"}});
+  MountOptions options;
+  options.allow_remove = true;
+  std::vector<std::string> removed;
+  options.remove_version = [&](const VersionRef& version, const CallOptions&) {
+    removed.push_back(version.str());
+    store_.remove_version(version.model.str(), version.version.str());
+    return Status();
+  };
+  start(options);
+  EXPECT_ERRNO(::rmdir(at("m/v1").c_str()), ENOTEMPTY);
+  EXPECT_ERRNO(::rmdir(at("m/v1/d").c_str()), ENOTEMPTY);
+  EXPECT_ERRNO(::open(at("m/v1/w").c_str(), O_WRONLY), EROFS);
+  ASSERT_EQ(::unlink(at("m/v1/w").c_str()), 0);
+  EXPECT_EQ(names(at("m/v1")), (std::vector<std::string>{"d"}));
+  EXPECT_TRUE(removed.empty());  // so far it is only hidden here
+  int status = 0;
+  auto said = run_shell("rm -r v1", &status, at("m"));
+  EXPECT_EQ(status, 0) << said;
+  EXPECT_EQ(removed, (std::vector<std::string>{"m/v1"}));
+  EXPECT_EQ(names(at("m")), (std::vector<std::string>{"latest", "v2"}));
+  ASSERT_EQ(::mkdir(at("m/v1").c_str(), 0755), 0);  // the name is free
+  write_all(at("m/v1/new"), "again");
+  EXPECT_EQ(names(at("m/v1")), (std::vector<std::string>{"new"}));
+}
+
+TEST_F(MountTest, ARemovalThatTheBucketRefusesLeavesTheVersion) {
+  store_.publish_files("m", "v1", {{"w", "one"}});
+  MountOptions options;
+  options.allow_remove = true;
+  options.remove_version = [](const VersionRef&, const CallOptions&) {
+    return Status(Code::kPermission, "read-only keys");
+  };
+  start(options);
+  ASSERT_EQ(::unlink(at("m/v1/w").c_str()), 0);
+  EXPECT_ERRNO(::rmdir(at("m/v1").c_str()), EACCES);
+  struct stat st;
+  EXPECT_EQ(::stat(at("m/v1").c_str(), &st), 0);
+}
+
 // --- the end
 
 TEST_F(MountTest, UnmountEndsWithReadersWaitingAndFilesOpen) {

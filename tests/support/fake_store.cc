@@ -39,6 +39,7 @@ class FakeCache final : public Cache {
   bool has_some(const FileId&) const override { return false; }
   std::vector<std::uint64_t> cached_versions(const std::string&) const override { return {}; }
   std::uint64_t cached_bytes(const std::string&, std::uint64_t) const override { return 0; }
+  std::uint64_t cached_bytes(const FileId&) const override { return 0; }
   void touch(const FileId&) override {}
   void set_newest(const std::string&, std::uint64_t) override {}
   void drop_version(const std::string&, std::uint64_t) override {}
