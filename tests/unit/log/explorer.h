@@ -6,6 +6,8 @@
 //
 // Schedules that lead to the same state (same objects, and each actor has seen the same answers) have the same
 // continuations, so each state is gone on from once: that is exhaustive, and takes time by states, not by schedules.
+// Nor are orders told apart that differ only in when somebody reads what nobody can change (an entry of the log that is
+// there, the time).
 #pragma once
 
 #include <functional>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "log_fixture.h"
+#include "step_bucket.h"
 
 namespace weightfs::testing {
 
@@ -36,6 +39,7 @@ struct Actor {
   std::function<Status(ModelLogs& logs)> act;
   // Models whose logs it has read before the schedule begins.
   std::vector<ModelName> warm;
+  std::vector<Twist> twists{Twist::kLostBefore, Twist::kLostAfter, Twist::kLate, Twist::kCrash};
 };
 
 struct Ending {
@@ -51,8 +55,8 @@ struct Explored {
   std::uint64_t states = 0, runs = 0, endings = 0, steps = 0;
 };
 
-// Every complete schedule's end state is given to `check` once.
-Explored explore(const World& world, const std::vector<Actor>& actors, const std::function<void(Ending& ending)>& check,
-                 bool faults = true);
+// Every end that a complete schedule has (objects, results) is given to `check` once.
+Explored explore(const World& world, const std::vector<Actor>& actors,
+                 const std::function<void(Ending& ending)>& check);
 
 }  // namespace weightfs::testing
