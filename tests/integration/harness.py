@@ -260,7 +260,7 @@ def stage_for_user():
     stage = pathlib.Path(tempfile.mkdtemp(prefix="weightfs-stage-"))
     stage.chmod(0o755)
     shutil.copy2(WEIGHTFS, stage / "weightfs")
-    for folder in ("integration", "interop", "golden"):
+    for folder in ("integration", "interop", "golden", "suites"):
         shutil.copytree(ROOT / "tests" / folder, stage / "tests" / folder)
     shutil.copytree(DATA, stage / "tests" / "data")
     (stage / "tmp").mkdir()
