@@ -44,6 +44,33 @@ bool has_edge(const ModelState& state, const std::optional<NodeRef>& from, std::
   });
 }
 
+// Where on a path that costs too much a full edge does most good: at the version from which the longest skip edges
+// leave, among those near enough to the path's end, so that what is built on it later has a short path too. The end
+// itself when there is none better.
+std::uint64_t full_edge_for(const Path& path, const ModelState& state, const Lineage& lineage,
+                            const CompactionRules& rules, std::uint64_t full,
+                            const std::set<std::pair<std::uint64_t, std::uint64_t>>& declined,
+                            const std::function<bool(const NodeRef&)>& can) {
+  auto best = path.steps.back().edge.to;
+  std::uint64_t longest = 0, rest = 0, frames = 0;  // rest, frames: of the path behind the version looked at
+  for (auto step = path.steps.rbegin(); step != path.steps.rend() && step->model == state.model; ++step) {
+    if (static_cast<double>(rest) > rules.full_before * static_cast<double>(full)) break;
+    if (frames > rules.max_frames_deep / 2) break;
+    auto number = step->edge.to;
+    rest += step->edge.total_bytes;
+    frames++;
+    auto place = lineage.places.find(number);
+    if (place == lineage.places.end()) continue;  // removed
+    std::uint64_t stride = 1;
+    for (auto s : rules.strides) stride = place->second.depth % s == 0 ? s : stride;
+    if (stride <= longest || has_edge(state, std::nullopt, number) || declined.contains({0, number})) continue;
+    if (can && !can(step->to())) continue;
+    best = number;
+    longest = stride;
+  }
+  return best;
+}
+
 }  // namespace
 
 std::uint64_t estimate_full(const ModelState& state, const VersionRecord& version) {
@@ -98,10 +125,12 @@ std::optional<WantedEdge> next_wanted_edge(const ModelName& model, const StateRe
     auto full = estimate_full(*state, *state->version(number));
     bool dear = cost && static_cast<double>(cost->bytes) > rules.full_over * static_cast<double>(full);
     bool deep = path && path->steps.size() > rules.max_frames_deep;
-    if (dear || deep) {
-      return WantedEdge{std::nullopt, number, cost->bytes,
-                        dear ? "its path costs over a full encoding" : "its path is deep"};
+    if (dear) {
+      auto at = full_edge_for(*path, *state, lineage, rules, full, declined, can);
+      auto why = at == number ? "its path costs over a full encoding" : "paths from it cost over a full encoding";
+      return WantedEdge{std::nullopt, at, tree.cost({model, at})->bytes, why};
     }
+    if (deep) return WantedEdge{std::nullopt, number, cost->bytes, "its path is deep"};
   }
   return std::nullopt;
 }

@@ -15,7 +15,8 @@ namespace weightfs {
 struct CompactionRules {
   std::vector<std::uint64_t> strides = {
       8, 64, 512, 4096};               // version N gets an edge from N - stride for the longest stride that divides N
-  double full_over = 1.74;             // a full edge where the cheapest path costs over so many full encodings
+  double full_over = 1.74;             // a full edge where the cheapest path costs over so many full encodings,
+  double full_before = 0.3;            // there or, where longer skip edges leave, so many full encodings before it
   std::uint64_t max_frames_deep = 24;  // … or has more edges than this
 };
 
