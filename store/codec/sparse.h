@@ -72,8 +72,26 @@ Status decode_sparse_scalar(ElementType type, SparseFrame& frame, const std::byt
                             std::size_t elements);
 
 // Its fast twins give the same bytes, or an error, too.
+
+// A stretch of a block and its classes, for the decoder in AVX2 (sparse_place_kernel.h).
+inline constexpr std::size_t kStretch = 2048;  // elements; a group's index fits a byte, a rank and a sign 16 bits
+inline constexpr std::size_t kStretchGroups = kStretch / 64;
+static_assert(kStretchGroups <= 256 && 2 * kStretch <= 65536);
+struct StretchMaps {
+  struct Entry {
+    std::uint64_t members;  // of a class in a group of 64 elements
+    std::uint64_t before;   // its ranks before the group, in a form that finding places likes
+  };
+  alignas(64) Entry entries[kStretchGroups][kMaxClasses];
+  std::uint8_t group_of[kMaxClasses][kStretch + 64];  // by rank; written up to a group past its end
+  std::uint16_t events[kStretch];                     // rank << 1 | sign
+  std::uint16_t places[kStretch];
+  std::uint64_t distances[kStretch];
+};
+
 struct DecodeWorkspace {
   std::array<std::vector<std::uint64_t>, kMaxClasses> queues;
+  StretchMaps maps;
 };
 #if defined(__x86_64__)
 Status decode_sparse_avx2(ElementType type, SparseFrame& frame, DecodeWorkspace& workspace, const std::byte* base,

@@ -17,9 +17,10 @@
 namespace weightfs::codec {
 namespace {
 
-#include "store/codec/sparse_kernel.h"
+#include "store/codec/sparse_group.h"
 // After it:
 #include "store/codec/sparse_collect_kernel.h"
+#include "store/codec/sparse_place_kernel.h"
 
 struct ByteVectors {
   __m256i low, high;  // elements 0 to 31, 32 to 63
@@ -29,12 +30,6 @@ std::uint64_t top_bits(__m256i low, __m256i high) {
   return static_cast<std::uint32_t>(_mm256_movemask_epi8(low)) |
          static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm256_movemask_epi8(high))) << 32;
 }
-// All ones where a byte is no distance by itself.
-__m256i special_bytes(__m256i x) {
-  auto limit = _mm256_set1_epi8(kSpecialUp);
-  return _mm256_cmpeq_epi8(_mm256_min_epu8(_mm256_abs_epi8(x), limit), limit);
-}
-
 // Keys and loads; see the AVX-512 twin. Keys are compared signed, with their top bit flipped.
 template <typename Type, int kExtraBits>
 struct Vectors {
@@ -97,145 +92,57 @@ struct Vectors {
       return ~same;
     }
   }
+  static void fill(std::uint8_t* to, std::uint8_t value) {
+    auto bytes = _mm256_set1_epi8(static_cast<char>(value));
+    put(reinterpret_cast<std::byte*>(to), bytes);
+    put(reinterpret_cast<std::byte*>(to) + 32, bytes);
+  }
+  static void store(std::byte* to, const Group& group) {
+    for (int i = 0; i < kRegisters; ++i) put(to + 32 * i, group.r[i]);
+  }
   static void put(std::byte* to, __m256i value) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value); }
 };
 
-// What 8 bits of a mask do to the next bytes of a class: byte i goes to the place of the i-th one, zero elsewhere.
-alignas(64) constexpr auto kExpand = [] {
+// Where in a group the class's element of a rank is: the n-th one of its members. By PDEP, where that is fast.
+template <typename Type, int kExtraBits>
+struct PdepVectors : Vectors<Type, kExtraBits> {
+  static std::uint64_t before(std::uint64_t, std::uint32_t rank) { return rank; }
+  static std::size_t place(std::uint64_t members, std::uint64_t before, std::size_t rank) {
+    return static_cast<std::size_t>(std::countr_zero(_pdep_u64(1ULL << (rank - before), members)));
+  }
+};
+
+// The place of the n-th one in a byte.
+alignas(64) constexpr auto kSelect = [] {
   std::array<std::array<std::uint8_t, 8>, 256> table{};
-  for (std::size_t mask = 0; mask < 256; ++mask) {
-    std::uint8_t next = 0;
-    for (std::size_t i = 0; i < 8; ++i) table[mask][i] = mask >> i & 1 ? next++ : 0x80;
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    std::size_t n = 0;
+    for (std::uint8_t i = 0; i < 8; ++i) {
+      if (byte >> i & 1) table[byte][n++] = i;
+    }
   }
   return table;
 }();
 
+constexpr std::uint64_t kEachByte = 0x0101010101010101;
+constexpr std::uint64_t kTopBits = 0x8080808080808080;
+
+// Without PDEP: by bytes, all at once. From the rank in each byte of a word is taken how many ones are before that
+// byte; `before` has these numbers, less 128. So the top bit of a byte stays set if it is not past the place, the last
+// of them has the place, and its low bits say which one of that byte it is.
 template <typename Type, int kExtraBits>
 struct TableVectors : Vectors<Type, kExtraBits> {
-  using Base = Vectors<Type, kExtraBits>;
-  using typename Base::Group;
-
-  static ByteVectors no_deltas() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-
-  static __m128i expand_16(std::uint64_t mask, const std::int8_t* low, const std::int8_t* high) {
-    auto load = [&](const void* from) { return _mm_loadl_epi64(static_cast<const __m128i*>(from)); };
-    auto bytes = _mm_unpacklo_epi64(load(low), load(high));
-    auto order = _mm_unpacklo_epi64(load(kExpand[mask & 0xFF].data()), load(kExpand[mask >> 8 & 0xFF].data()));
-    // The second half's bytes are 8 further on; 0x80 keeps its top bit.
-    return _mm_shuffle_epi8(bytes, _mm_add_epi8(order, _mm_set_epi64x(0x0808080808080808, 0)));
-  }
-  static void expand(ByteVectors& deltas, std::uint64_t mask, const std::int8_t* ranked, bool) {
-    // ones[b]: bits of the mask below its byte b.
-    auto counts = mask - (mask >> 1 & 0x5555555555555555);
+  static std::uint64_t before(std::uint64_t members, std::uint32_t rank) {
+    auto counts = members - (members >> 1 & 0x5555555555555555);
     counts = (counts & 0x3333333333333333) + (counts >> 2 & 0x3333333333333333);
     counts = (counts + (counts >> 4)) & 0x0F0F0F0F0F0F0F0F;
-    auto ones = (counts * 0x0101010101010101) << 8;
-    auto at = [&](int b) { return ranked + (ones >> (8 * b) & 0xFF); };
-    auto sixteen = [&](int b) { return expand_16(mask >> (8 * b), at(b), at(b + 1)); };
-    auto low = _mm256_inserti128_si256(_mm256_castsi128_si256(sixteen(0)), sixteen(2), 1);
-    auto high = _mm256_inserti128_si256(_mm256_castsi128_si256(sixteen(4)), sixteen(6), 1);
-    deltas = {_mm256_or_si256(deltas.low, low), _mm256_or_si256(deltas.high, high)};
+    return ((counts * kEachByte) << 8) + rank * kEachByte - kTopBits;
   }
-  static std::uint64_t specials(const ByteVectors& deltas) {
-    return top_bits(special_bytes(deltas.low), special_bytes(deltas.high));
+  static std::size_t place(std::uint64_t members, std::uint64_t before, std::size_t rank) {
+    auto ranks = rank * kEachByte - before;
+    auto at = 8 * static_cast<std::size_t>(std::popcount(ranks & kTopBits)) - 8;
+    return at + kSelect[members >> at & 0xFF][ranks >> at & 7];
   }
-  static void store(std::byte* to, const Group& group, ByteVectors deltas, std::uint64_t specials) {
-    if (specials != 0) {
-      auto keep = [&](__m256i x) { return _mm256_andnot_si256(special_bytes(x), x); };
-      deltas = {keep(deltas.low), keep(deltas.high)};
-    }
-    if constexpr (Type::kWidth == 1) {
-      Base::put(to, _mm256_add_epi8(group.r[0], deltas.low));
-      Base::put(to + 32, _mm256_add_epi8(group.r[1], deltas.high));
-    } else if constexpr (Type::kWidth == 2) {
-      auto put = [&](int i, __m128i sixteen) {
-        Base::put(to + 32 * i, _mm256_add_epi16(group.r[i], _mm256_cvtepi8_epi16(sixteen)));
-      };
-      put(0, _mm256_castsi256_si128(deltas.low));
-      put(1, _mm256_extracti128_si256(deltas.low, 1));
-      put(2, _mm256_castsi256_si128(deltas.high));
-      put(3, _mm256_extracti128_si256(deltas.high, 1));
-    } else {
-      auto put = [&](int i, __m128i eight) {
-        Base::put(to + 32 * i, _mm256_add_epi32(group.r[i], _mm256_cvtepi8_epi32(eight)));
-      };
-      auto put_16 = [&](int i, __m128i sixteen) {
-        put(i, sixteen);
-        put(i + 1, _mm_unpackhi_epi64(sixteen, sixteen));
-      };
-      put_16(0, _mm256_castsi256_si128(deltas.low));
-      put_16(2, _mm256_extracti128_si256(deltas.low, 1));
-      put_16(4, _mm256_castsi256_si128(deltas.high));
-      put_16(6, _mm256_extracti128_si256(deltas.high, 1));
-    }
-  }
-  static void spill(std::int8_t* to, const ByteVectors& deltas) {
-    auto* at = reinterpret_cast<std::byte*>(to);
-    Base::put(at, deltas.low);
-    Base::put(at + 32, deltas.high);
-  }
-};
-
-// Classes in which all changes are by one go through masks, the others through the table.
-template <typename Type, int kExtraBits>
-struct PdepVectors : Vectors<Type, kExtraBits> {
-  using Base = Vectors<Type, kExtraBits>;
-  using Table = TableVectors<Type, kExtraBits>;
-  using typename Base::Group;
-  struct Deltas {
-    std::uint64_t changed, down;
-    ByteVectors others;
-  };
-
-  static Deltas no_deltas() { return {0, 0, Table::no_deltas()}; }
-  static void expand(Deltas& deltas, std::uint64_t mask, const std::int8_t* ranked, bool plain) {
-    if (!plain) {
-      Table::expand(deltas.others, mask, ranked, plain);
-      return;
-    }
-    ByteVectors bytes = {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(ranked)),
-                         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ranked + 32))};
-    auto zero = _mm256_setzero_si256();
-    auto same = top_bits(_mm256_cmpeq_epi8(bytes.low, zero), _mm256_cmpeq_epi8(bytes.high, zero));
-    deltas.changed |= _pdep_u64(~same, mask);
-    deltas.down |= _pdep_u64(top_bits(bytes.low, bytes.high), mask);
-  }
-  static std::uint64_t specials(const Deltas& deltas) { return Table::specials(deltas.others); }
-
-  // All ones in the elements of register i whose bit is set.
-  static __m256i spread(std::uint64_t bits, int i) {
-    if constexpr (Type::kWidth == 1) {
-      auto each = _mm256_set1_epi32(static_cast<int>(static_cast<std::uint32_t>(bits >> (32 * i))));
-      each =
-          _mm256_shuffle_epi8(each, _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
-      auto bit = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201));
-      return _mm256_cmpeq_epi8(_mm256_and_si256(each, bit), bit);
-    } else if constexpr (Type::kWidth == 2) {
-      auto each = _mm256_set1_epi16(static_cast<short>(bits >> (16 * i)));
-      auto bit = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384,
-                                   static_cast<short>(0x8000));
-      return _mm256_cmpeq_epi16(_mm256_and_si256(each, bit), bit);
-    } else {
-      auto each = _mm256_set1_epi32(static_cast<int>(bits >> (8 * i) & 0xFF));
-      auto bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-      return _mm256_cmpeq_epi32(_mm256_and_si256(each, bit), bit);
-    }
-  }
-  static void store(std::byte* to, Group group, const Deltas& deltas, std::uint64_t specials) {
-    for (int i = 0; i < Base::kRegisters; ++i) {
-      // All ones is -1: less it is one more, twice it one less.
-      auto up = spread(deltas.changed, i), back = spread(deltas.down, i);
-      if constexpr (Type::kWidth == 1) {
-        group.r[i] = _mm256_add_epi8(_mm256_sub_epi8(group.r[i], up), _mm256_add_epi8(back, back));
-      } else if constexpr (Type::kWidth == 2) {
-        group.r[i] = _mm256_add_epi16(_mm256_sub_epi16(group.r[i], up), _mm256_add_epi16(back, back));
-      } else {
-        group.r[i] = _mm256_add_epi32(_mm256_sub_epi32(group.r[i], up), _mm256_add_epi32(back, back));
-      }
-    }
-    Table::store(to, group, deltas.others, specials);
-  }
-  static void spill(std::int8_t* to, const Deltas& deltas) { Table::spill(to, deltas.others); }
 };
 
 // Calls f.template operator()<V<…>>() with the vectors of a type; false if it has none.
@@ -268,14 +175,14 @@ bool visit_vectors(ElementType type, F&& f) {
 Status decode_sparse_avx2(ElementType type, SparseFrame& frame, DecodeWorkspace& workspace, const std::byte* base,
                           std::byte* out, std::size_t elements) {
   Status status;
-  auto run = [&]<typename V>() { status = decode_with<V>(frame, workspace, base, out, elements); };
+  auto run = [&]<typename V>() { status = decode_by_places<V>(frame, workspace, base, out, elements); };
   return visit_vectors<TableVectors>(type, run) ? status : decode_sparse_scalar(type, frame, base, out, elements);
 }
 
 Status decode_sparse_avx2_pdep(ElementType type, SparseFrame& frame, DecodeWorkspace& workspace, const std::byte* base,
                                std::byte* out, std::size_t elements) {
   Status status;
-  auto run = [&]<typename V>() { status = decode_with<V>(frame, workspace, base, out, elements); };
+  auto run = [&]<typename V>() { status = decode_by_places<V>(frame, workspace, base, out, elements); };
   return visit_vectors<PdepVectors>(type, run) ? status : decode_sparse_scalar(type, frame, base, out, elements);
 }
 

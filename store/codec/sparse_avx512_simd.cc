@@ -16,6 +16,8 @@
 namespace weightfs::codec {
 namespace {
 
+#include "store/codec/sparse_group.h"
+// After it:
 #include "store/codec/sparse_kernel.h"
 
 // What all widths share. The keys' bytes are the element's top bits behind the sign, so the exponent comes first and
@@ -84,6 +86,18 @@ struct Vectors {
       put(3, _mm512_extracti32x4_epi32(deltas, 3));
     }
   }
+  static void fill(std::uint8_t* to, std::uint8_t value) {
+    _mm512_storeu_si512(to, _mm512_set1_epi8(static_cast<char>(value)));
+  }
+  // The places of the ones, as bytes.
+  static void list(std::uint8_t* to, std::uint64_t ones) {
+    alignas(64) static constexpr auto kPlaces = [] {
+      std::array<std::uint8_t, 64> places{};
+      for (std::size_t i = 0; i < 64; ++i) places[i] = static_cast<std::uint8_t>(i);
+      return places;
+    }();
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi8(ones, _mm512_load_si512(kPlaces.data())));
+  }
   static void spill(std::int8_t* to, __m512i deltas) { _mm512_store_si512(to, deltas); }
 };
 
@@ -117,7 +131,7 @@ bool visit_vectors(ElementType type, F&& f) {
 Status decode_sparse_avx512(ElementType type, SparseFrame& frame, DecodeWorkspace& workspace, const std::byte* base,
                             std::byte* out, std::size_t elements) {
   Status status;
-  auto run = [&]<typename V>() { status = decode_with<V>(frame, workspace, base, out, elements); };
+  auto run = [&]<typename V>() { status = decode_by_ranks<V>(frame, workspace, base, out, elements); };
   return visit_vectors(type, run) ? status : decode_sparse_scalar(type, frame, base, out, elements);
 }
 

@@ -1,4 +1,6 @@
-// No include guard: the encoder's loop over groups of 64 elements, included like sparse_kernel.h and after it.
+// No include guard: the encoder's loop over groups of 64 elements, included like sparse_group.h and after it.
+
+constexpr std::size_t kRun = 4096;  // elements between looks at whether the lists have room
 
 // Where the encoder is in one class.
 struct ClassCount {
@@ -40,9 +42,9 @@ void collect_groups(const SparsePlan& plan, const std::byte* base, const std::by
   for (int c = 0; c < kClasses; ++c) thresholds[c] = V::threshold(plan.first_key[c]);
   ClassCount counts[kClasses];
   for (std::size_t first = 0; first < elements; first += kGroup) {
-    if (first % kWindow == 0) {
+    if (first % kRun == 0) {
       // One more than there are elements: an extra is written before it is known to be one.
-      for (int c = 0; c < kClasses; ++c) encoder.events[c].reserve(kWindow + 1);
+      for (int c = 0; c < kClasses; ++c) encoder.events[c].reserve(kRun + 1);
     }
     const auto* from = base + first * E::kWidth;
     const auto* to = target + first * E::kWidth;
@@ -79,26 +81,5 @@ void collect_with(const SparsePlan& plan, ByteSpan base, ByteSpan target, Sparse
   for (auto& list : encoder.events) list.clear();
   auto elements = base.size() / V::E::kWidth;
   auto run = [&]<int kClasses>() { collect_groups<V, kClasses>(plan, base.data(), target.data(), elements, encoder); };
-  if constexpr (!V::E::kHasExponent) return run.template operator()<1>();
-  if constexpr (V::E::kHasExponent && !kExact<V>) {
-    return plan.classes <= 4 ? run.template operator()<4>() : run.template operator()<8>();
-  }
-  if constexpr (kExact<V>) switch (plan.classes) {
-      case 1:
-        return run.template operator()<1>();
-      case 2:
-        return run.template operator()<2>();
-      case 3:
-        return run.template operator()<3>();
-      case 4:
-        return run.template operator()<4>();
-      case 5:
-        return run.template operator()<5>();
-      case 6:
-        return run.template operator()<6>();
-      case 7:
-        return run.template operator()<7>();
-      default:
-        return run.template operator()<8>();
-    }
+  visit_classes<V>(plan.classes, run);
 }
