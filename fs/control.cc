@@ -244,6 +244,7 @@ Result<Json> ControlServer::status() {
               {"weightfs", WEIGHTFS_VERSION},
               {"read_only", store_.options().read_only},
               {"models", store_.models().size()},
+              {"passthrough", mount_.dispatch().reads().passthrough().state()},
               {"cache_dir", store_.cache().dir()},
               {"cache",
                {{"quota", usage.quota},

@@ -282,8 +282,9 @@ struct Operations {
   }
 
   static void release(fuse_req_t req, fuse_ino_t /*ino*/, fuse_file_info* info) {
-    handle(req, "release", [&](Dispatch&, Request request) {
+    handle(req, "release", [&](Dispatch& d, Request request) {
       auto closed = Handle::take(info);
+      if (closed->kind == Handle::Kind::kRead) d.reads_.released(static_cast<ReadHandle&>(*closed));
       if (closed->kind == Handle::Kind::kDraft) DraftFiles::released(static_cast<DraftFile&>(*closed));
       request.ok();
     });

@@ -24,10 +24,11 @@ struct Handle {
 
 // A file of a version.
 struct ReadHandle : Handle {
-  ReadHandle(VersionNodePtr of_node, OpenFilePtr opened)
-      : Handle(Kind::kRead), node(std::move(of_node)), file(std::move(opened)) {}
+  ReadHandle(VersionNodePtr of_node, OpenFilePtr opened, std::int32_t read_mode)
+      : Handle(Kind::kRead), node(std::move(of_node)), file(std::move(opened)), mode(read_mode) {}
   const VersionNodePtr node;
   const OpenFilePtr file;
+  const std::int32_t mode;  // of Passthrough
 };
 
 // A file of a draft.

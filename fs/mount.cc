@@ -1,5 +1,6 @@
 #include "fs/mount.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -21,7 +22,9 @@ namespace {
 
 constexpr auto kInitPatience = std::chrono::seconds(15);
 constexpr auto kEndPatience = std::chrono::seconds(15);
-constexpr unsigned kWorkers = 32, kIdleWorkers = 8;
+// Each keeps a buffer for one answer; requests that wait for the network hold none.
+constexpr unsigned kWorkers = 32, kIdleWorkers = 8, kFewWorkers = 6;
+constexpr std::uint64_t kLittleMemory = 256 << 20;
 
 SteadyTime in(Duration duration) { return std::chrono::steady_clock::now() + duration; }
 
@@ -46,10 +49,11 @@ std::string escaped(const std::string& value) {
 
 // 0 where /proc does not tell.
 std::uint64_t resident_bytes() {
-  auto text = posix::read_file("/proc/self/statm", 4096);
-  if (!text.is_ok()) return 0;
+  Fd fd(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC));  // its size is 0, as that of all files there
+  char text[256] = "";
+  if (!fd.valid() || ::read(fd.get(), text, sizeof(text) - 1) <= 0) return 0;
   unsigned long long size = 0, resident = 0;  // in pages
-  if (std::sscanf(std::string(as_text(*text)).c_str(), "%llu %llu", &size, &resident) != 2) return 0;
+  if (std::sscanf(text, "%llu %llu", &size, &resident) != 2) return 0;
   return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
@@ -128,6 +132,8 @@ Status Mount::begin() {
   }
   if (auto entry = mount_at(options_.mountpoint)) dispatch_->reads().set_device(device_number(*entry));
   set_read_ahead();
+  dispatch_->reads().passthrough().start(fuse_session_fd(session_), data_.channel.passthrough(),
+                                         ::geteuid() == 0 ? "the kernel has none (before Linux 6.9)" : "only root may");
   control_ = WFS_TRY(ControlServer::start(options_.control_socket, *this, store_));
   spdlog::info("mount {} on {}{}", store_.bucket().url(), options_.mountpoint, options_.read_only ? " read-only" : "");
   return {};
@@ -164,14 +170,15 @@ Status Mount::mount_session() {
             "fusermount3 refused to mount on " + options_.mountpoint + ": the directory must be yours"};
   }
   mounted_ = true;
-  return data_.channel.take_over(session_);
+  return data_.channel.take_over(session_, ::geteuid() == 0);
 }
 
 void Mount::serve() {
   auto* config = fuse_loop_cfg_create();
   fuse_loop_cfg_set_clone_fd(config, 1);  // a queue for each worker's answers
-  fuse_loop_cfg_set_max_threads(config, kWorkers);
-  fuse_loop_cfg_set_idle_threads(config, kIdleWorkers);
+  bool little = store_.options().memory < kLittleMemory;
+  fuse_loop_cfg_set_max_threads(config, little ? kFewWorkers : kWorkers);
+  fuse_loop_cfg_set_idle_threads(config, little ? kFewWorkers : kIdleWorkers);
   int result = fuse_session_loop_mt(session_, config);
   fuse_loop_cfg_destroy(config);
   if (result < 0) spdlog::error("session: {}", from_errno(-result, "loop").message());
@@ -365,7 +372,7 @@ std::map<std::string, std::uint64_t> Mount::counters() const {
   counters["reads_waited"] = dispatch_->reads().reads_waited();
   counters["inodes"] = dispatch_->inodes().size();
   counters["requests_in_flight"] = data_.in_flight.count();
-  counters["reads_passthrough"] = 0;  // opens handed to the kernel: none, every read comes here
+  counters["reads_passthrough"] = dispatch_->reads().passthrough().opens();  // opens: the reads do not come here
   counters["resident_bytes"] = resident_bytes();
   return counters;
 }

@@ -46,12 +46,20 @@ void Reads::open(Request request, const VersionNodePtr& node, const fuse_file_in
 }
 
 void Reads::reply_open(Request request, const VersionNodePtr& node, OpenFilePtr file, fuse_file_info info) {
-  auto handle = std::make_unique<ReadHandle>(node, std::move(file));
+  auto mode = passthrough_.acquire(node->id, file->complete() ? file->fd() : -1);
+  auto handle = std::make_unique<ReadHandle>(node, std::move(file), mode);
   handle->give_to(info);
   info.keep_cache = 1;  // the bytes of an inode never change
   info.noflush = 1;
-  if (request.open(info)) handle.release();  // RELEASE takes it
+  bool taken = mode == Passthrough::kCached ? request.open(info) : request.open(Passthrough::answer(info.fh, mode));
+  if (taken) {
+    handle.release();  // RELEASE takes it
+  } else {
+    released(*handle);
+  }
 }
+
+void Reads::released(const ReadHandle& handle) { passthrough_.release(handle.node->id, handle.mode); }
 
 void Reads::read(Request request, ReadHandle& handle, ByteRange range) {
   auto size = handle.file->entry().size;

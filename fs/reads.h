@@ -4,6 +4,7 @@
 
 #include "fs/handles.h"
 #include "fs/options.h"
+#include "fs/passthrough.h"
 #include "fs/request.h"
 
 namespace weightfs {
@@ -15,10 +16,13 @@ class Reads {
 
   void open(Request request, const VersionNodePtr& node, const fuse_file_info& info);
   void read(Request request, ReadHandle& handle, ByteRange range);
+  void released(const ReadHandle& handle);
   static void lseek(Request request, const ReadHandle& handle, off_t offset, int whence);
 
   // The mount's device number, by which /proc/PID/maps knows our files. Once, before the first read matters.
   void set_device(dev_t device) { device_.store(device); }
+  Passthrough& passthrough() { return passthrough_; }
+  const Passthrough& passthrough() const { return passthrough_; }
   std::uint64_t reads_from_disk() const { return from_disk_.load(); }
   std::uint64_t reads_waited() const { return waited_.load(); }
 
@@ -29,6 +33,7 @@ class Reads {
   Store& store_;
   Interrupts& interrupts_;
   Flights<std::uint64_t, OpenFilePtr> opens_;  // by the node's id
+  Passthrough passthrough_;
   std::atomic<dev_t> device_ = 0;
   std::atomic<std::uint64_t> from_disk_ = 0, waited_ = 0;
 };

@@ -10,6 +10,7 @@
 #include "fs/errno.h"
 #include "fs/fuse.h"
 #include "fs/interrupts.h"
+#include "fs/passthrough.h"
 #include "store/base/bytes.h"
 
 namespace weightfs {
@@ -58,6 +59,9 @@ class Request {
     return finish(fuse_reply_create(req_, &entry, &info));
   }
   [[nodiscard]] bool open(const fuse_file_info& info) { return finish(fuse_reply_open(req_, &info)); }
+  [[nodiscard]] bool open(const Passthrough::OpenAnswer& answer) {
+    return finish(fuse_reply_buf(req_, reinterpret_cast<const char*>(&answer), sizeof(answer)));
+  }
   void attr(const struct stat& st, double timeout) { finish(fuse_reply_attr(req_, &st, timeout)); }
   void readlink(const std::string& target) { finish(fuse_reply_readlink(req_, target.c_str())); }
   void written(std::size_t bytes) { finish(fuse_reply_write(req_, bytes)); }

@@ -77,7 +77,8 @@ class OpenFile {
   // Reads from the local disk when all of `range` is there and verified (or can be verified from disk alone); nothing
   // else is waited for. nullopt: not all is here, use read(). `range` lies inside the file. out.size() == range.length.
   virtual std::optional<Status> try_read(ByteRange range, MutableByteSpan out) = 0;
-  // Calls `done` exactly once, on a thread of the store with no lock held, with the bytes of `range` (clipped to the
+  // After try_read() (which also notices who reads in order): calls `done` exactly once, on a thread of the store with
+  // no lock held, with the bytes of `range` (clipped to the
   // file) or an error. Never blocks. `is_page_fault`: the reader dies of an error (SIGBUS), so retry for
   // fault_patience.
   virtual Ticket read(ByteRange range, bool is_page_fault, std::function<void(Result<Bytes>)> done) = 0;

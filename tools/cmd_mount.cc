@@ -1,5 +1,6 @@
 // weightfs mount BUCKET DIR
 #include <fmt/format.h>
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 
 #include <array>
@@ -89,6 +90,15 @@ Status prepare(Options& options) {
   return {};
 }
 
+// With little memory, large buffers go back to the system as soon as they are free, and few heaps hold small ones. With
+// more, the allocator may keep some: a page that is used again costs less than a new one.
+void limit_heap(std::uint64_t memory) {
+  if (memory >= (std::uint64_t{256} << 20)) return;
+  ::mallopt(M_ARENA_MAX, 2);
+  ::mallopt(M_MMAP_THRESHOLD, 128 << 10);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 20);
+}
+
 // The child of the fork, or with --foreground the only process. Errors before the mount answers go to the starter.
 Result<int> serve(Options& options, Daemon& daemon) {
   auto fail = [&](const Status& status) {
@@ -96,6 +106,7 @@ Result<int> serve(Options& options, Daemon& daemon) {
     return kFailed;
   };
   std::string cache_dir = options.store.cache_dir;
+  limit_heap(options.store.memory);
   auto store = Store::open(std::move(options.store));
   if (!store) return fail(store.status());
   if (!options.foreground) log_to_file(cache_dir + "/weightfs.log");

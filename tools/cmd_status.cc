@@ -15,7 +15,8 @@ struct Options {
 
 Json facts_of(const control::Json& answer) {
   Json facts;
-  for (const char* field : {"mountpoint", "bucket", "pid", "weightfs", "read_only", "models", "cache_dir", "cache"}) {
+  for (const char* field :
+       {"mountpoint", "bucket", "pid", "weightfs", "read_only", "models", "passthrough", "cache_dir", "cache"}) {
     if (answer.contains(field)) facts[field] = answer[field];
   }
   facts["drafts"] = Json::array();
@@ -34,6 +35,9 @@ void print_text(const Json& facts) {
   fmt::print("{} on {}: pid {}, {} models{}\n", printable(facts.value("bucket", std::string())),
              printable(facts.value("mountpoint", std::string())), facts.value("pid", 0), facts.value("models", 0),
              facts.value("read_only", false) ? ", read-only" : "");
+  if (facts.contains("passthrough")) {
+    fmt::print("  passthrough of complete files: {}\n", printable(facts.value("passthrough", std::string())));
+  }
   fmt::print("  cache {}: {} of {}, drafts {}, {} free on the disk\n",
              printable(facts.value("cache_dir", std::string())),
              format_size(cache.value("flat_bytes", std::uint64_t{0})), quota == 0 ? "no limit" : format_size(quota),

@@ -16,6 +16,8 @@ namespace {
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr long kBuffer = 256 << 10;
 constexpr std::size_t kLimitedPiece = std::size_t{16} << 10;  // with a bandwidth limit
+constexpr std::uint64_t kTelling = 256 << 10;                 // bytes of a transfer whose rate says something
+constexpr std::size_t kRates = 16, kEnoughRates = 4;
 
 // Safe from any thread (libcurl >= 7.84), and once only: nothing else in the program uses libcurl before.
 void init_curl() {
@@ -81,7 +83,12 @@ class HttpClient::Transfer {
   Transfer& operator=(const Transfer&) = delete;
 
   CURL* easy() const { return easy_; }
-  void begin() { progress_ = std::chrono::steady_clock::now(); }
+  void begin() { progress_ = begun_ = std::chrono::steady_clock::now(); }
+  // Bytes a second so far.
+  double rate(SteadyTime now) const {
+    return static_cast<double>(received_) / std::max(0.001, std::chrono::duration<double>(now - begun_).count());
+  }
+  std::uint64_t received_bytes() const { return received_; }
 
   // The loop has let go of it: `how` says how the transfer itself ended.
   void finish(Status how) EXCLUDES(mutex_) {
@@ -110,13 +117,20 @@ class HttpClient::Transfer {
   }
 
   // Not OK: it must end now.
-  Status look_after(SteadyTime now) {
+  Status look_after(SteadyTime now, double usual_rate) {
     if (limits_.cancelled()) return {Code::kInterrupted, "cancelled"};
     if (now >= limits_.deadline) return {Code::kUnavailable, "the deadline passed"};
     if (paused_ || unsent_shrinks()) progress_ = now;
     if (now - progress_ >= options_.stall) {
       auto seconds = std::chrono::duration<double>(options_.stall).count();
       return {Code::kUnavailable, "no progress for " + std::to_string(static_cast<int>(seconds + 0.5)) + " s"};
+    }
+    return request_.hurried && !paused_ ? straggles(now, usual_rate) : Status();
+  }
+  Status straggles(SteadyTime now, double usual_rate) const {
+    if (now - progress_ >= HttpRequest::kSilent) return {Code::kUnavailable, "no progress for 3 s"};
+    if (now - begun_ >= HttpRequest::kSlowAfter && rate(now) * HttpRequest::kSlower < usual_rate && rate_.unlimited()) {
+      return {Code::kUnavailable, "much slower than others"};
     }
     return {};
   }
@@ -246,6 +260,7 @@ class HttpClient::Transfer {
   }
 
   bool received(ByteSpan bytes) {
+    received_ += bytes.size();
     rate_.reserve(bytes.size(), progress_);
     if (options_.counters != nullptr) options_.counters->get_bytes += bytes.size();
     if (!began_) {
@@ -302,7 +317,8 @@ class HttpClient::Transfer {
   Status failure_;  // why a callback stopped the transfer
   std::uint64_t sent_ = 0;
   int unsent_ = 0;
-  SteadyTime progress_;
+  std::uint64_t received_ = 0;
+  SteadyTime progress_, begun_;
 
   Mutex mutex_;
   CondVar changed_;
@@ -380,15 +396,28 @@ void HttpClient::finish_done(std::list<std::shared_ptr<Transfer>>& active) {
     WFS_CHECK(found != active.end());
     auto transfer = *found;
     active.erase(found);
+    if (transfer->received_bytes() >= kTelling) {
+      rates_.push_back(transfer->rate(std::chrono::steady_clock::now()));
+      if (rates_.size() > kRates) rates_.pop_front();
+    }
     finish(*transfer, transfer->outcome(message->data.result));
   }
+}
+
+double HttpClient::usual_rate() const {
+  if (rates_.size() < kEnoughRates) return 0;
+  std::vector<double> sorted(rates_.begin(), rates_.end());
+  auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return *middle;
 }
 
 // Ends what must end, and lets those that wait for bandwidth go on: who waited longest first.
 void HttpClient::look_after(std::list<std::shared_ptr<Transfer>>& active) {
   auto now = std::chrono::steady_clock::now();
+  const auto usual = usual_rate();
   for (auto at = active.begin(); at != active.end();) {
-    auto status = (*at)->look_after(now);
+    auto status = (*at)->look_after(now, usual);
     if (status.is_ok()) {
       ++at;
       continue;

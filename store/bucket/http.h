@@ -49,6 +49,11 @@ struct HttpRequest {
   HttpHeaders headers;
   const HttpBody* body = nullptr;  // PUT, POST; outlives perform()
   HttpSink* sink = nullptr;        // null: the body is kept as HttpAnswer::body whatever the status
+  // The attempt ends with kUnavailable when it is a straggler: silent for kSilent, or after kSlowAfter at less than a
+  // kSlower-th of the rate that others had lately. For what can be asked for again where it was cut.
+  bool hurried = false;
+  static constexpr Duration kSilent = std::chrono::seconds(3), kSlowAfter = std::chrono::seconds(2);
+  static constexpr int kSlower = 8;
 };
 
 struct HttpAnswer {
@@ -92,10 +97,12 @@ class HttpClient {
   void finish_done(std::list<std::shared_ptr<Transfer>>& active);
   void look_after(std::list<std::shared_ptr<Transfer>>& active);
   void finish(Transfer& transfer, Status status);
+  double usual_rate() const;  // bytes a second of transfers that ended lately; 0: too few of them
 
   const HttpOptions options_;
   TokenBucket rate_;
   CURLM* const multi_;
+  std::deque<double> rates_;  // the loop's own
   Mutex mutex_;
   std::deque<std::shared_ptr<Transfer>> arrivals_ GUARDED_BY(mutex_);
   std::jthread thread_;  // the loop

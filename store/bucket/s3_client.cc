@@ -14,6 +14,7 @@ namespace weightfs {
 namespace {
 
 constexpr int kMaxRedirects = 3;
+constexpr int kHurried = 2;     // attempts that are given up early; then the server may be as slow as it is
 constexpr int kFewRetries = 2;  // of what is not worth more: answers that make no sense
 
 bool is_one_of(std::string_view code, std::initializer_list<std::string_view> codes) {
@@ -111,10 +112,11 @@ HttpRequest S3Client::signed_request(const S3Request& request, HttpHeaders heade
 }
 
 // One request and the redirects it meets. Only the first, to the store itself, carries credentials.
-S3Client::Outcome S3Client::attempt(const S3Request& request, const HttpLimits& limits) {
+S3Client::Outcome S3Client::attempt(const S3Request& request, const HttpLimits& limits, bool hurried) {
   auto headers = request.headers;
   if (request.sink != nullptr) request.sink->start(headers);
   auto http_request = signed_request(request, headers);
+  http_request.hurried = hurried;
   auto answer = http_.perform(http_request, limits);
   bool elsewhere = false;
   for (int hops = 0; answer.is_ok(); hops++) {
@@ -253,11 +255,11 @@ Status S3Client::sleep(Duration duration, const HttpLimits& limits) {
 Result<HttpAnswer> S3Client::call(const S3Request& request, const HttpLimits& limits) {
   auto what = describe(request);
   bool resigned = false, reloaded = false;
-  int failures = 0, few = 0;
+  int failures = 0, few = 0, attempts = 0;
   std::string cause;
   while (true) {
     auto kept = request.sink != nullptr ? request.sink->kept() : 0;
-    auto outcome = attempt(request, limits);
+    auto outcome = attempt(request, limits, request.sink != nullptr && attempts++ < kHurried);
     auto verdict = judge(request, outcome);
     spdlog::debug("{}: {}", what, verdict.next == Next::kDone ? "ok" : verdict.status.message());
     auto failed = verdict.status.with(what);

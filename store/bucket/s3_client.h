@@ -86,7 +86,7 @@ class S3Client {
     bool elsewhere = false;
   };
   HttpRequest signed_request(const S3Request& request, HttpHeaders headers) EXCLUDES(mutex_);
-  Outcome attempt(const S3Request& request, const HttpLimits& limits) EXCLUDES(mutex_);
+  Outcome attempt(const S3Request& request, const HttpLimits& limits, bool hurried) EXCLUDES(mutex_);
   Verdict judge(const S3Request& request, const Outcome& outcome) const;
   Verdict judge_error(const S3Request& request, const HttpAnswer& answer) const;
   void take_date(const HttpAnswer& answer) EXCLUDES(mutex_);

@@ -118,15 +118,15 @@ void Materializer::want(const TargetFilePtr& target, const std::vector<std::size
   }
 }
 
-void Materializer::prefetch(const TargetFilePtr& target, const std::vector<std::size_t>& blocks) {
-  if (!target->flat) return;  // it would have nowhere to stay
+std::size_t Materializer::prefetch(const TargetFilePtr& target, const std::vector<std::size_t>& blocks) {
+  if (!target->flat) return 0;  // it would have nowhere to stay
   for (std::size_t at = 0; at < blocks.size(); at += kBatchBlocks) {
     std::vector<std::size_t> part;
     std::vector<std::size_t> all(blocks.begin() + at, blocks.begin() + std::min(blocks.size(), at + kBatchBlocks));
     auto memory = memory_of(*target, all);
     if (!gate_.try_acquire(memory)) {
       counters_.prefetches_dropped++;
-      return;
+      return at;
     }
     {
       MutexLock lock(mutex_);
@@ -143,6 +143,7 @@ void Materializer::prefetch(const TargetFilePtr& target, const std::vector<std::
       start(target, std::move(part), 0, memory, true);
     }
   }
+  return blocks.size();
 }
 
 void Materializer::start(const TargetFilePtr& target, std::vector<std::size_t> blocks, int attempt,

@@ -60,8 +60,9 @@ class Materializer {
   // Never blocks. With OK the bytes are verified; they are in the flat file too, unless there is none or the disk is
   // full. A block that is here already may be asked for: it is read and checked.
   void want(const TargetFilePtr& target, const std::vector<std::size_t>& blocks, Done done) EXCLUDES(mutex_);
-  // The same without a waiter, when memory allows. Never blocks.
-  void prefetch(const TargetFilePtr& target, const std::vector<std::size_t>& blocks) EXCLUDES(mutex_);
+  // The same without a waiter, when memory allows. Never blocks. How many of `blocks` are on their way or were before;
+  // the others were dropped.
+  std::size_t prefetch(const TargetFilePtr& target, const std::vector<std::size_t>& blocks) EXCLUDES(mutex_);
 
   // Runs something on the decode pool. False: shutting down.
   bool post(std::function<void()> job) { return decode_pool_.post(std::move(job)); }

@@ -2,7 +2,16 @@
 
 #include <algorithm>
 
+#include "store/format/safetensors.h"
+
 namespace weightfs {
+namespace {
+
+constexpr std::uint64_t kFirstWindow = 2 << 20;
+constexpr std::uint64_t kTensorAtOnce = 32 << 20;
+constexpr std::uint64_t kMaxHintHeader = 8 << 20;
+
+}  // namespace
 
 // One read under way: blocks arrive in any order, the last one assembles the answer.
 struct VersionFile::Read {
@@ -24,15 +33,52 @@ struct VersionFile::Read {
   }
 };
 
-VersionFile::VersionFile(Materializer& materializer, Cache& cache, Clock& clock, VersionPtr version,
+VersionFile::VersionFile(Materializer& materializer, Cache& cache, Clock& clock, NextFiles& next, VersionPtr version,
                          TargetFilePtr target, ReadPolicy policy)
     : materializer_(materializer),
       clock_(clock),
+      next_(next),
       version_(std::move(version)),
       target_(std::move(target)),
       policy_(policy),
-      readahead_(target_->map->starts.back(), {std::min<std::uint64_t>(2 << 20, policy.readahead), policy.readahead}) {
+      readahead_(target_->map->starts.back(), {.first = std::min(kFirstWindow, policy.readahead),
+                                               .most = policy.readahead,
+                                               .tensor = std::min(kTensorAtOnce, policy.readahead)}) {
   cache.touch(target_->id());
+}
+
+// The header is looked at when it has been read by somebody: what it says of the tensors is a hint only.
+void VersionFile::learn_tensors() {
+  const auto& map = *target_->map;
+  if (tensors_looked_for_.load(std::memory_order_relaxed) || !target_->flat || map.starts.back() < 8) return;
+  auto read = [&](std::uint64_t offset, MutableByteSpan out) -> Status {
+    for (auto block = map.block_at(offset); block < map.blocks.size() && map.starts[block] < offset + out.size();
+         block++) {
+      if (target_->flat->presence(block) != FlatFile::Presence::kVerified) return {Code::kUnavailable, "not here"};
+    }
+    return target_->flat->read(offset, out);
+  };
+  Bytes first(8);
+  if (!read(0, first).is_ok() || tensors_looked_for_.exchange(true)) return;
+  auto size = map.starts.back();
+  auto length = safetensors::header_length(first, size);
+  if (!length.is_ok() || *length > kMaxHintHeader) return readahead_.set_tensors({});
+  auto header = safetensors::read_header(read, size);
+  if (header.code() == Code::kUnavailable) return tensors_looked_for_.store(false);
+  if (!header.is_ok()) return readahead_.set_tensors({});
+  TensorStarts starts;
+  starts.reserve(header->tensors.size() + 2);
+  starts.push_back(0);
+  for (const auto& tensor : header->tensors) {
+    if (tensor.bytes.length > 0) starts.push_back(tensor.bytes.offset);
+  }
+  starts.push_back(size);
+  readahead_.set_tensors(std::move(starts));
+}
+
+void VersionFile::expect_reader(std::uint64_t trust, std::uint64_t window) {
+  auto to = fetch_ahead({0, std::min(window, target_->map->starts.back())});
+  readahead_.expect(trust, to);
 }
 
 // The block can be read from the flat file now; one left by an earlier run is checked first.
@@ -62,18 +108,32 @@ std::optional<Status> VersionFile::try_read(ByteRange range, MutableByteSpan out
 }
 
 void VersionFile::ahead(ByteRange range) {
-  if (policy_.readahead == 0 || complete()) return;
-  if (auto next = readahead_.read(range)) prefetch(*next);
+  if (policy_.readahead == 0 || !target_->flat) return;
+  // A complete file's readers are followed for the sake of the next one.
+  bool missing = !complete();
+  if (missing) learn_tensors();
+  auto ahead = readahead_.read(range);
+  if (ahead && missing) {
+    auto to = fetch_ahead(*ahead);
+    if (to < ahead->end()) readahead_.refused(*ahead, to);
+  }
+  if (auto leaving = readahead_.leaving()) {
+    next_.reader_leaves(version_, target_->file, leaving->trust, leaving->window);
+  }
 }
 
-void VersionFile::prefetch(ByteRange range) {
+void VersionFile::prefetch(ByteRange range) { fetch_ahead(range); }
+
+// Up to where it is here or on its way: before the range's end when memory is short.
+std::uint64_t VersionFile::fetch_ahead(ByteRange range) {
   const auto& map = *target_->map;
-  if (!target_->flat || range.offset >= map.starts.back()) return;
+  if (!target_->flat || range.length == 0 || range.offset >= map.starts.back()) return range.end();
   std::vector<std::size_t> blocks;
   for (auto block = map.block_at(range.offset); block < map.blocks.size() && map.starts[block] < range.end(); block++) {
     if (target_->flat->presence(block) == FlatFile::Presence::kAbsent) blocks.push_back(block);
   }
-  if (!blocks.empty()) materializer_.prefetch(target_, blocks);
+  auto taken = materializer_.prefetch(target_, blocks);
+  return taken == blocks.size() ? range.end() : std::max(range.offset, map.starts[blocks[taken]]);
 }
 
 Ticket VersionFile::read(ByteRange range, bool is_page_fault, std::function<void(Result<Bytes>)> done) {
@@ -84,7 +144,6 @@ Ticket VersionFile::read(ByteRange range, bool is_page_fault, std::function<void
   read->is_page_fault = is_page_fault;
   read->give_up = clock_.now() + policy_.fault_patience;
   read->done = std::move(done);
-  ahead(read->range);
   start(read);
   return Ticket([self = weak_from_this(), read] {
     auto file = self.lock();

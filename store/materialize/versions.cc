@@ -4,10 +4,21 @@
 
 #include <algorithm>
 
+#include "store/materialize/shards.h"
+
 namespace weightfs {
 namespace {
 
 constexpr std::size_t kRecentVersions = 64;
+constexpr std::size_t kNextFiles = 4;
+constexpr auto kNextPatience = std::chrono::seconds(30);
+
+// Of what the daemon may hold, the bytes of frames and blocks under way. The rest is for the program itself, answers
+// that are being given, metadata, and what the allocator keeps.
+std::uint64_t under_way(std::uint64_t memory) {
+  constexpr std::uint64_t kProgram = 32 << 20, kLeast = 8 << 20;
+  return std::max(kLeast, (memory - std::min(memory, kProgram)) * 3 / 8);
+}
 
 std::string describe(const NodeRef& node) { return node.model.str() + " commit " + std::to_string(node.number); }
 
@@ -21,9 +32,40 @@ Versions::Versions(Bucket& bucket, Cache& cache, ModelLogs& logs, Clock& clock, 
       fetch_pool_("fetch", options.fetch_threads),
       meta_(bucket, cache, fetch_pool_, options.memory / 8),
       materializer_(bucket, cache, meta_, *this, fetch_pool_,
-                    {.memory = options.memory / 2, .decode_threads = options.decode_threads}) {}
+                    {.memory = under_way(options.memory), .decode_threads = options.decode_threads}),
+      next_pool_("next", 1) {}
 
 Versions::~Versions() { stop(); }
+
+void Versions::stop() {
+  cancel_->cancel();
+  next_pool_.stop();
+  materializer_.stop();
+  std::deque<std::shared_ptr<VersionFile>> dropped;
+  MutexLock lock(mutex_);
+  dropped.swap(next_);
+}
+
+void Versions::reader_leaves(const VersionPtr& version, std::uint32_t file, std::uint64_t trust, std::uint64_t window) {
+  next_pool_.post([this, version, file, trust, window] {
+    CallOptions options{kNextPatience, cancel_};
+    auto next = next_shard(*this, version, file, options);
+    if (!next) return;
+    auto opened = open_file(version, *next, options);
+    if (!opened.is_ok()) {
+      spdlog::debug("read-ahead: {}", opened.status().message());
+      return;
+    }
+    (*opened)->expect_reader(trust, window);
+    std::shared_ptr<VersionFile> dropped;
+    MutexLock lock(mutex_);
+    next_.push_back(std::move(opened).value());
+    if (next_.size() > kNextFiles) {
+      dropped = std::move(next_.front());
+      next_.pop_front();
+    }
+  });
+}
 
 VersionPtr Versions::opened(const NodeRef& node) {
   MutexLock lock(mutex_);
@@ -98,7 +140,7 @@ Result<std::shared_ptr<VersionFile>> Versions::open_file(const VersionPtr& versi
       spdlog::warn("cache: {}: {}: reading from memory", target->name, flat.status().to_string());
     }
   }
-  auto opened = std::make_shared<VersionFile>(materializer_, cache_, clock_, version, target, options_.reads);
+  auto opened = std::make_shared<VersionFile>(materializer_, cache_, clock_, *this, version, target, options_.reads);
   MutexLock lock(mutex_);
   auto& entry = files_[id];
   if (auto other = entry.lock()) return other;

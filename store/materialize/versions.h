@@ -12,7 +12,7 @@
 
 namespace weightfs {
 
-class Versions final : public PathSource {
+class Versions final : public PathSource, public NextFiles {
  public:
   struct Options {
     std::uint64_t memory = std::uint64_t{512} << 20;
@@ -23,7 +23,7 @@ class Versions final : public PathSource {
   // All outlive this.
   Versions(Bucket& bucket, Cache& cache, ModelLogs& logs, Clock& clock, Options options);
   ~Versions() override;
-  void stop() { materializer_.stop(); }
+  void stop();
 
   // Blocking. kNotFound: no such commit in the log as it is known (refresh it first).
   Result<VersionPtr> open(const NodeRef& node, const CallOptions& options) EXCLUDES(mutex_);
@@ -37,6 +37,9 @@ class Versions final : public PathSource {
   Meta& meta() { return meta_; }
   Materializer& materializer() { return materializer_; }
   WorkerPool& fetch_pool() { return fetch_pool_; }
+
+  // NextFiles
+  void reader_leaves(const VersionPtr& version, std::uint32_t file, std::uint64_t trust, std::uint64_t window) override;
 
   // PathSource
   Result<std::vector<PathEdge>> path(const NodeRef& target, const std::set<NodeRef>& sources) override;
@@ -52,11 +55,14 @@ class Versions final : public PathSource {
   WorkerPool fetch_pool_;
   Meta meta_;
   Materializer materializer_;
+  WorkerPool next_pool_;  // opens what a reader comes to next
+  std::shared_ptr<CancelToken> cancel_ = std::make_shared<CancelToken>();
 
   Mutex mutex_;
   std::map<NodeRef, std::weak_ptr<const Version>> versions_ GUARDED_BY(mutex_);
   std::deque<VersionPtr> recent_ GUARDED_BY(mutex_);  // kept open for a while
   std::map<FileId, std::weak_ptr<VersionFile>> files_ GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<VersionFile>> next_ GUARDED_BY(mutex_);  // expected to be read soon, so kept open
 };
 
 }  // namespace weightfs
