@@ -9,24 +9,24 @@ struct ClassCount {
 };
 
 // Appends the group's events; `changed` has its changed elements, member[c] those of class c.
-template <typename E, int kClasses>
+template <typename E>
 void append_events(const std::byte* from, const std::byte* to, std::uint64_t changed, const std::uint64_t* member,
-                   const std::uint64_t* at_least, const bool* valued, ClassCount* counts, SparseEncoder& encoder) {
+                   const std::uint8_t* class_of, const bool* valued, ClassCount* counts, SparseEncoder& encoder) {
   using Raw = typename E::Raw;
   for (; changed != 0; changed &= changed - 1) {
     auto bit = changed & (0 - changed);
     auto i = static_cast<std::size_t>(std::countr_zero(changed));
-    int c = 0;
-    for (int t = 1; t < kClasses; ++t) c += static_cast<int>(at_least[t] >> i & 1);
-    auto rank = counts[c].rank + static_cast<std::uint32_t>(std::popcount(member[c] & (bit - 1)));
     auto base = load_element<Raw>(from, i);
+    auto key = E::key(base);
+    auto c = class_of[key];
+    auto rank = counts[c].rank + static_cast<std::uint32_t>(std::popcount(member[c] & (bit - 1)));
     auto distance = static_cast<Raw>(load_element<Raw>(to, i) - base);
     auto down = static_cast<Raw>(distance >> (E::kBits - 1));
     auto magnitude = static_cast<Raw>((distance ^ static_cast<Raw>(0 - down)) + down - 1);
     auto& list = encoder.events[c];
     list.extra_event[list.extras] = static_cast<std::uint32_t>(list.size);
     list.extra_magnitude[list.extras] = magnitude;
-    list.extra_key[list.extras] = E::key(base);
+    list.extra_key[list.extras] = key;
     list.extras += valued[c] || magnitude > 0 ? 1 : 0;
     list.gap_sign[list.size++] = (rank - counts[c].after) << 1 | static_cast<std::uint32_t>(down);
     counts[c].after = rank + 1;
@@ -41,6 +41,10 @@ void collect_groups(const SparsePlan& plan, const std::byte* base, const std::by
   typename V::Threshold thresholds[kClasses];
   for (int c = 0; c < kClasses; ++c) thresholds[c] = V::threshold(plan.first_key[c]);
   ClassCount counts[kClasses];
+  alignas(64) std::uint8_t class_of[256] = {};
+  for (int c = 0; c < std::min(kClasses, plan.classes); ++c) {
+    std::memset(class_of + plan.first_key[c], c, 256U - plan.first_key[c]);
+  }
   for (std::size_t first = 0; first < elements; first += kGroup) {
     if (first % kRun == 0) {
       // One more than there are elements: an extra is written before it is known to be one.
@@ -66,8 +70,8 @@ void collect_groups(const SparsePlan& plan, const std::byte* base, const std::by
       at_least[c] = kExact<V> || c < plan.classes ? V::at_least(keys, thresholds[c]) & present : 0;
     }
     for (int c = 0; c < kClasses; ++c) member[c] = at_least[c] & ~(c + 1 < kClasses ? at_least[c + 1] : 0);
-    append_events<E, kClasses>(from, to, V::differ(group, V::load(to)), member, at_least, plan.valued.data(), counts,
-                               encoder);
+    append_events<E>(from, to, V::differ(group, V::load(to)) & present, member, class_of, plan.valued.data(), counts,
+                     encoder);
     for (int c = 0; c < kClasses; ++c) counts[c].rank += static_cast<std::uint32_t>(std::popcount(member[c]));
   }
   for (int c = 0; c < kClasses; ++c) {

@@ -52,11 +52,20 @@ int best_gap_bits(const EventList& list, std::uint32_t population, std::uint32_t
   auto events = list.size + 1;
   double mean = static_cast<double>(population - list.size) / static_cast<double>(events);
   int guess = mean < 1 ? 0 : static_cast<int>(std::log2(mean * 0.69) + 0.5);
+  const int lowest = std::clamp(guess - 1, 0, kMaxGapBits);
+  const auto* gaps = list.gap_sign.get();
+  // A class has at most 2^20 elements, so sums of gaps fit 32 bits.
+  std::uint32_t sums[3] = {};
+  for (std::size_t i = 0; i < list.size; ++i) {
+    auto quotient = gaps[i] >> (lowest + 1);
+    sums[0] += quotient;
+    sums[1] += quotient >> 1;
+    sums[2] += quotient >> 2;
+  }
   int best = 0;
   std::uint64_t fewest = ~0ULL;
-  for (int k = std::max(0, guess - 1); k <= std::min(kMaxGapBits, guess + 1); ++k) {
-    std::uint64_t quotients = trailing >> k;
-    for (std::size_t i = 0; i < list.size; ++i) quotients += list.gap_sign[i] >> (k + 1);
+  for (int k = lowest; k <= std::min(kMaxGapBits, guess + 1); ++k) {
+    auto quotients = std::uint64_t{sums[k - lowest]} + (trailing >> k);
     if (quotients + events * static_cast<unsigned>(k + 1) >= fewest) continue;
     fewest = quotients + events * static_cast<unsigned>(k + 1);
     unary_bits = quotients + events;
@@ -69,12 +78,16 @@ int best_rice_bits(double mean, int largest) {
   return mean < 1 ? 0 : std::min(largest, static_cast<int>(std::log2(mean * 0.69) + 0.5));
 }
 
+// To choose parameters, about so many of a class's magnitudes are looked at.
+constexpr std::size_t kMagnitudesSampled = 4096;
+
 // Magnitudes of a class by key.
 struct Magnitudes {
   std::array<std::uint32_t, 256> count{};
   std::array<double, 256> sum{};
-  explicit Magnitudes(const EventList& list) {
-    for (std::size_t i = 0; i < list.extras; ++i) {
+  std::size_t stride, sampled = 0;
+  explicit Magnitudes(const EventList& list) : stride(1 + list.extras / kMagnitudesSampled) {
+    for (std::size_t i = 0; i < list.extras; i += stride, ++sampled) {
       ++count[list.extra_key[i]];
       sum[list.extra_key[i]] += static_cast<double>(list.extra_magnitude[i]);
     }
@@ -83,7 +96,8 @@ struct Magnitudes {
 
 // The value_key under which the magnitudes are about shortest.
 int best_value_key(const Magnitudes& magnitudes, int bits) {
-  const auto& [count, sum] = magnitudes;
+  const auto& count = magnitudes.count;
+  const auto& sum = magnitudes.sum;
   int lowest = 255, highest = 0;
   for (int key = 0; key < 256; ++key) {
     if (count[key] == 0) continue;
@@ -119,35 +133,45 @@ struct ClassPlan {
   std::uint64_t stream_bytes() const { return unary_bytes() + (field_bits + 7) / 8 + quotient_bytes() + value_bytes(); }
 };
 
-std::uint64_t keyed_bits(const EventList& list, int value_key, int bits) {
+std::uint64_t keyed_bits(const EventList& list, int value_key, int bits, std::size_t stride) {
+  std::array<std::uint8_t, 256> parameters;
+  for (int key = 0; key < 256; ++key) {
+    parameters[key] = static_cast<std::uint8_t>(value_parameter(value_key, key, bits));
+  }
   std::uint64_t total = 0;
-  for (std::size_t i = 0; i < list.extras; ++i) {
-    total += rice_bits(list.extra_magnitude[i], value_parameter(value_key, list.extra_key[i], bits), bits);
+  for (std::size_t i = 0; i < list.extras; i += stride) {
+    total += rice_bits(list.extra_magnitude[i], parameters[list.extra_key[i]], bits);
   }
   return total;
 }
 
-// Sets value_bits, quotients and values for the shortest kUniform; returns its bits.
+struct UniformBits {
+  std::uint64_t quotients = 0, escapes = 0;
+};
+UniformBits uniform_bits(const EventList& list, int k, std::size_t stride) {
+  UniformBits out;
+  for (std::size_t i = 0; i < list.extras; i += stride) {
+    auto quotient = std::min<std::uint64_t>(list.extra_magnitude[i] >> k, kRiceLimit);
+    out.quotients += quotient + 1;
+    out.escapes += quotient == kRiceLimit;
+  }
+  return out;
+}
+
+// Sets value_bits for the shortest kUniform; returns the bits of those sampled.
 std::uint64_t fit_uniform(const EventList& list, const Magnitudes& magnitudes, int bits, ClassPlan& out) {
   double sum = 0;
   for (auto of_key : magnitudes.sum) sum += of_key;
   int largest = std::min(kMaxUniformBits, bits - 1);
   // Magnitudes of many keys have a long tail, which moves the mean but not the best parameter.
-  int guess = best_rice_bits(sum / static_cast<double>(list.extras), largest);
+  int guess = best_rice_bits(sum / static_cast<double>(magnitudes.sampled), largest);
   std::uint64_t fewest = ~0ULL;
   for (int k = std::max(0, guess - 2); k <= std::min(largest, guess + 1); ++k) {
-    std::uint64_t quotients = 0, escapes = 0;
-    for (std::size_t i = 0; i < list.extras; ++i) {
-      auto quotient = std::min<std::uint64_t>(list.extra_magnitude[i] >> k, kRiceLimit);
-      quotients += quotient + 1;
-      escapes += quotient == kRiceLimit;
-    }
-    auto total = quotients + escapes * static_cast<unsigned>(bits) + (list.size + 1) * static_cast<unsigned>(k);
+    auto [quotients, escapes] = uniform_bits(list, k, magnitudes.stride);
+    auto total = quotients + escapes * static_cast<unsigned>(bits) + magnitudes.sampled * static_cast<unsigned>(k);
     if (total >= fewest) continue;
     fewest = total;
     out.value_bits = k;
-    out.quotients = quotients;
-    out.values = escapes * static_cast<unsigned>(bits);
   }
   return fewest;
 }
@@ -155,16 +179,19 @@ std::uint64_t fit_uniform(const EventList& list, const Magnitudes& magnitudes, i
 void fit_values(const EventList& list, int bits, ClassPlan& out) {
   Magnitudes magnitudes(list);
   auto uniform = fit_uniform(list, magnitudes, bits, out);
-  out.mode = ClassMode::kUniform;
   auto value_key = best_value_key(magnitudes, bits);
-  auto keyed = keyed_bits(list, value_key, bits);
   // A decoder reads kUniform several times faster.
-  if (keyed > uniform * 0.9) return;
+  if (static_cast<double>(keyed_bits(list, value_key, bits, magnitudes.stride)) > static_cast<double>(uniform) * 0.9) {
+    auto [quotients, escapes] = uniform_bits(list, out.value_bits, 1);
+    out.mode = ClassMode::kUniform;
+    out.quotients = quotients;
+    out.values = escapes * static_cast<unsigned>(bits);
+    return;
+  }
   out.mode = ClassMode::kKeyed;
   out.value_key = value_key;
-  out.values = keyed;
+  out.values = keyed_bits(list, value_key, bits, 1);
   out.value_bits = 0;
-  out.quotients = 0;
 }
 
 void fit_exceptions(const EventList& list, int bits, ClassPlan& out) {
@@ -245,6 +272,19 @@ class UnaryWriter {
   std::uint64_t count_ = 0;
 };
 
+// field(0) … field(count - 1), of `bits` bits each, several at a time.
+template <typename F>
+void put_fields(BitWriter& out, std::size_t count, int bits, F&& field) {
+  std::size_t i = 0;
+  if (bits <= 14) {
+    for (; i + 4 <= count; i += 4) {
+      auto low = field(i) | field(i + 1) << bits, high = field(i + 2) | field(i + 3) << bits;
+      out.put(low | high << (2 * bits), 4 * bits);
+    }
+  }
+  for (; i < count; ++i) out.put(field(i), bits);
+}
+
 std::byte* put_gaps(const EventList& list, std::uint32_t trailing, const ClassPlan& plan, std::byte* at) {
   const int k = plan.gap_bits;
   UnaryWriter unary(at);
@@ -254,13 +294,12 @@ std::byte* put_gaps(const EventList& list, std::uint32_t trailing, const ClassPl
   auto mask = static_cast<std::uint32_t>(low_mask(k + 1));
   if (plan.mode == ClassMode::kUniform) {
     auto value_mask = low_mask(plan.value_bits);
-    for (std::size_t i = 0; i < list.size; ++i) {
-      fields.put((list.gap_sign[i] & mask) | (list.extra_magnitude[i] & value_mask) << (k + 1),
-                 k + 1 + plan.value_bits);
-    }
+    put_fields(fields, list.size, k + 1 + plan.value_bits, [&](std::size_t i) {
+      return (list.gap_sign[i] & mask) | (list.extra_magnitude[i] & value_mask) << (k + 1);
+    });
     fields.put((trailing << 1) & mask, k + 1 + plan.value_bits);
   } else {
-    for (std::size_t i = 0; i < list.size; ++i) fields.put(list.gap_sign[i] & mask, k + 1);
+    put_fields(fields, list.size, k + 1, [&](std::size_t i) { return std::uint64_t{list.gap_sign[i] & mask}; });
     fields.put((trailing << 1) & mask, k + 1);
   }
   return fields.finish();

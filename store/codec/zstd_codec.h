@@ -12,6 +12,22 @@ struct ZSTD_DCtx_s;
 
 namespace weightfs::codec {
 
+// Memory that one zstd context gives back is kept for what it takes next: it takes and gives on prefixes, and when
+// blocks have been much smaller for a while.
+class RecycledMemory {
+ public:
+  RecycledMemory() = default;
+  RecycledMemory(const RecycledMemory&) = delete;
+  RecycledMemory& operator=(const RecycledMemory&) = delete;
+  ~RecycledMemory();
+  void* take(std::size_t size) noexcept;  // null: there is none
+  void give(void* memory) noexcept;
+
+ private:
+  static constexpr std::size_t kKept = 4;
+  void* kept_[kKept] = {};
+};
+
 class ZstdCodec {
  public:
   // A level that hardly looks for matches: for bytes whose frequencies are all that can be used.
@@ -28,6 +44,7 @@ class ZstdCodec {
   struct FreeDecompressor {
     void operator()(ZSTD_DCtx_s* context) const;
   };
+  RecycledMemory compressor_memory_, decompressor_memory_;  // outlive the contexts
   std::unique_ptr<ZSTD_CCtx_s, FreeCompressor> compressor_;
   std::unique_ptr<ZSTD_DCtx_s, FreeDecompressor> decompressor_;
 };

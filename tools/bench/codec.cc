@@ -5,7 +5,9 @@
 //   --reps N         passes, of which the fastest counts for each block (5)
 //   --rivals DIR     also TRL, XOR + zstd, zstd --patch-from, xdelta3 (temporary files in DIR), zstd
 //   --overhead N     bytes a block costs beside its frame: map entry, digests (60)
+//   --threads N      also with 1, 2, 4 … up to N threads at once
 #include <algorithm>
+#include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +16,7 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <thread>
 
 #include "store/base/digest.h"
 #include "store/codec/codec.h"
@@ -30,6 +33,7 @@ struct Options {
   int repetitions = 5;
   std::string rivals_dir;
   std::size_t overhead = 60;
+  int threads = 0;
   std::vector<std::string> dirs;
 };
 
@@ -91,6 +95,7 @@ class Bench {
                 "/memcpy");
     ours(base.bytes, target.bytes);
     if (versions_.size() > 2) replay();
+    for (int threads = 1; threads <= options_.threads; threads *= 2) with_threads(encoding, threads);
     row_unchanged(base.bytes);
     row_full(target.bytes);
     if (!options_.rivals_dir.empty()) {
@@ -170,7 +175,7 @@ class Bench {
     for (int r = 0; r < options_.repetitions; ++r) {
       encoding.changed = 0;
       encode.pass([&](std::size_t b) { encode_one(base, target, b, encoding); });
-      copying.pass([&](std::size_t b) { copy_one(target, b); });
+      copying.pass([&](std::size_t b) { copy_one(base.empty() ? target : base, b); });
       decode.pass([&](std::size_t b) { decode_one(encoding, base, b); });
       if (r == 0) check_equal(target, name);
     }
@@ -235,6 +240,50 @@ class Bench {
     }
   }
 
+  // Blocks shared out among threads, each with its own scratch: whole passes, of which the fastest counts.
+  void with_threads(const Encoding& encoding, int threads) {
+    const auto& base = versions_[0].bytes;
+    const auto& target = versions_[1].bytes;
+    std::vector<codec::Scratch> scratches(static_cast<std::size_t>(threads));
+    std::vector<Bytes> frames(scratches.size(), Bytes(codec::kMaxFrame));
+    auto fastest = [&](auto&& work) {
+      double best = 1e30;
+      for (int r = 0; r < options_.repetitions; ++r) best = std::min(best, shared_out(scratches.size(), work));
+      return static_cast<double>(out_.size()) / best * 1e-9;
+    };
+    auto copied = fastest([&](std::size_t, std::size_t b) { copy_one(base, b); });
+    auto decoded = fastest([&](std::size_t t, std::size_t b) {
+      const auto& span = blocks_[b];
+      check(codec::decode_block(scratches[t], encoding.blocks[b].head.codec, span.type, frame(encoding, b),
+                                of(base, span), MutableByteSpan(out_).subspan(span.offset, span.length)));
+    });
+    check_equal(target, "with threads");
+    auto encoded = fastest([&](std::size_t t, std::size_t b) {
+      codec::encode_block(scratches[t], blocks_[b].type, of(base, blocks_[b]), of(target, blocks_[b]), frames[t]);
+    });
+    std::printf("%d threads: encode %.2f GB/s, decode %.2f GB/s, memcpy %.2f GB/s\n", threads, encoded, decoded,
+                copied);
+    std::fflush(stdout);
+  }
+  // Seconds for work(thread, block) over all blocks, from the first thread's start to the last one's end.
+  double shared_out(std::size_t threads, const std::function<void(std::size_t, std::size_t)>& work) {
+    using Clock = std::chrono::steady_clock;
+    std::barrier start(static_cast<std::ptrdiff_t>(threads));
+    std::vector<Clock::time_point> began(threads), ended(threads);
+    std::vector<std::thread> running;
+    for (std::size_t t = 0; t < threads; ++t) {
+      running.emplace_back([&, t] {
+        start.arrive_and_wait();
+        began[t] = Clock::now();
+        for (std::size_t b = t; b < blocks_.size(); b += threads) work(t, b);
+        ended[t] = Clock::now();
+      });
+    }
+    for (auto& thread : running) thread.join();
+    auto first = *std::min_element(began.begin(), began.end()), last = *std::max_element(ended.begin(), ended.end());
+    return std::chrono::duration<double>(last - first).count();
+  }
+
   void row_unchanged(const Bytes& base) {
     Bytes twin = base;
     auto encoding = encode_all(base, twin);
@@ -296,6 +345,8 @@ Options parse(int argc, char** argv) {
       options.repetitions = std::max(1, std::atoi(argv[++i]));
     } else if (argument == "--rivals" && more) {
       options.rivals_dir = argv[++i];
+    } else if (argument == "--threads" && more) {
+      options.threads = std::clamp(std::atoi(argv[++i]), 1, 256);
     } else if (argument == "--overhead" && more) {
       options.overhead = std::strtoul(argv[++i], nullptr, 10);
     } else {
@@ -303,7 +354,8 @@ Options parse(int argc, char** argv) {
     }
   }
   if (options.dirs.size() < 2 || options.block == 0) {
-    std::fprintf(stderr, "usage: %s [--block KIB] [--reps N] [--rivals DIR] [--overhead N] OLD NEW [NEWER...]\n",
+    std::fprintf(stderr,
+                 "usage: %s [--block KIB] [--reps N] [--rivals DIR] [--overhead N] [--threads N] OLD NEW [NEWER...]\n",
                  argv[0]);
     std::exit(2);
   }
