@@ -1,14 +1,18 @@
 """What reads fetch, hold and survive: counted at the S3 server, at the cache's disk and at the daemon's memory."""
 
+import concurrent.futures
 import json
+import mmap
 import os
 import pathlib
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
+import urllib.request
 
 import harness
 import s3
@@ -44,6 +48,25 @@ class Link:
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
+
+
+class FaultyLink:
+    """The S3 server through tests/fault/fault_proxy.py, going wrong as `rules` say."""
+
+    def __init__(self, t, bucket, rules):
+        upstream = s3.server_settings()["S3_ENDPOINT"]
+        (t.tmp / "rules.json").write_text(json.dumps(rules))
+        script = harness.ROOT / "tests" / "fault" / "fault_proxy.py"
+        self.process = t.process(sys.executable, script, "--upstream", upstream, "--rules", t.tmp / "rules.json", stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, text=True)
+        ports = json.loads(self.process.stdout.readline())
+        self.control = f"http://127.0.0.1:{ports['control']}"
+        self.env = {**bucket.env, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{ports['port']}"}
+
+    def sent(self):
+        """Bytes of bodies that clients got."""
+        with urllib.request.urlopen(self.control + "/counters") as answer:
+            return json.load(answer)["sent"]
 
 
 def checkpoint(t, name, shards=1, tensors=4, size=4 * MIB):
@@ -142,6 +165,68 @@ def test_one_tensor_is_one_round_trip_for_its_frames_s3(t):
     assert moved["received"] < sent / 16 + 2 * MIB + 64 * 1024, moved
     link.ask("link 0 0")
     mount.umount()
+
+
+def test_a_complete_file_is_passed_through_and_all_its_handles_agree(t):
+    bucket = t.dir_bucket()
+    source, names = checkpoint(t, "v", tensors=2)
+    t.host("writer").ok("publish", source, bucket, "m/v0")
+    mount = t.host("reader").mount(bucket, "--poll", "10m")
+    path, want = mount / "m/v0" / names[0], (source / names[0]).read_bytes()
+    can = mount.host.json("status", mount.dir)["passthrough"]
+    print(f"passthrough: {can}")
+    assert can == "on" or os.geteuid() != 0 or tuple(map(int, os.uname().release.split(".")[:2])) < (6, 9)
+    passed = lambda: mount.host.json("stats", mount.dir)["reads_passthrough"]
+
+    def opened_and_read(flags=0):
+        descriptor = os.open(path, os.O_RDONLY | flags)
+        try:
+            buffer = mmap.mmap(-1, 1 << 20)
+            at = 0
+            while got := os.preadv(descriptor, [buffer], at):
+                assert buffer[:got] == want[at:at + got]
+                at += got
+            assert at == len(want)
+            with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as mapped:
+                assert mapped[:] == want
+        finally:
+            os.close(descriptor)
+
+    with open(path, "rb") as first:
+        assert first.read() == want  # now it is complete, but this handle is the daemon's
+        opened_and_read()
+        opened_and_read(os.O_DIRECT)
+        assert passed() == 0
+    if can == "on":
+        # RELEASE comes some time after close.
+        harness.wait_for("a passed through open", lambda: opened_and_read() or passed() > 0)
+    with open(path, "rb") as held:  # by the kernel, or not: the others are as this one is
+        before = passed()
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            for done in [pool.submit(opened_and_read, flags) for flags in [0, os.O_DIRECT] * 32]:
+                done.result()
+        assert held.read() == want
+        assert passed() == (before + 64 if can == "on" else 0)
+    mount.umount()
+
+
+def test_a_silent_and_a_crawling_answer_are_asked_for_again_from_where_they_stopped_s3(t):
+    bucket = t.s3()
+    source, names = checkpoint(t, "v", tensors=16)
+    sent = t.host("writer", bucket.env).json("publish", source, bucket.url, "m/v0")["sent_bytes"]
+    for name, nth, fault in (("silent", 2, {"do": "stall", "when": "body", "after": 300_000}), ("crawling", 7, {"do": "drip", "rate": 2000})):
+        link = FaultyLink(t, bucket, [{"method": "GET", "key": "packs/.*-0$", "nth": nth, **fault}])
+        mount = t.host(name, link.env).mount(bucket.url, "--poll", "10m")
+        begin = time.monotonic()
+        got = probe("read", mount / "m/v0" / names[0])
+        seconds = time.monotonic() - begin
+        assert got["sum"] == probe("read", source / names[0])["sum"]
+        retries = mount.host.json("stats", mount.dir)["bucket_retries"]
+        print(f"{name}: {seconds:.1f} s, {retries} asked again")
+        # A server may be silent for 30 s before that is an error, and the crawling answer would take minutes.
+        assert retries >= 1 and seconds < 25, (name, seconds, retries)
+        assert link.sent() < sent + MIB, "what had come was fetched again"
+        mount.umount()
 
 
 def test_the_quota_holds_while_more_than_fits_is_read(t):
@@ -278,6 +363,20 @@ def test_nothing_hangs_while_pages_are_faulted_versions_come_and_files_are_evict
     reader.wait(WATCHDOG)
     assert time.monotonic() - begin < 5, "a task survived SIGKILL"
     mount.daemon.wait(WATCHDOG)
+
+
+def test_many_versions_and_many_blocks_take_little_memory_and_few_requests(t):
+    """The small form of tools/bench/scale."""
+    out = t.tmp / "rows.json"
+    subprocess.run([harness.ROOT / "tools" / "bench" / "scale", "--models", "10", "--versions", "100", "--blocks", "100000", "--json",
+                    str(out)], check=True, timeout=WATCHDOG)
+    rows = {row["what"]: row for row in json.loads(out.read_text())}
+    assert max(row["rss_peak_mib"] for row in rows.values()) < 100, rows
+    assert rows["ls of the bucket"]["requests"] < 10, rows
+    # The snapshot, what came since, and where the log ends.
+    assert rows["ls of a model"]["requests"] < 32 + 16, rows
+    assert rows["first read of its newest version"]["requests"] <= 3, rows
+    assert rows["first read of its last file"]["requests"] <= 3, rows
 
 
 harness.main(globals())
