@@ -213,6 +213,7 @@ Status decode_groups(SparseFrame& frame, DecodeWorkspace& workspace, const std::
   Distances distances;
   Specials specials;
   bool any_special = false;
+  const bool in_place = base == out;  // replayed: the block is near already
   int keyed = 0;
   typename V::Threshold thresholds[kClasses];
   bool plain[kClasses];  // all changes by one
@@ -256,7 +257,7 @@ Status decode_groups(SparseFrame& frame, DecodeWorkspace& workspace, const std::
       from = to = rest;
       present = low_mask(static_cast<int>(elements - g * kGroup));
     }
-    if (rest_bytes > kGroupBytes + kAhead) prefetch<kGroupBytes>(from + kAhead, to + kAhead);
+    if (!in_place && rest_bytes > kGroupBytes + kAhead) prefetch<kGroupBytes>(from + kAhead, to + kAhead);
     auto group = V::load(from);
     auto keys = V::keys(group);
     auto deltas = V::no_deltas();

@@ -13,7 +13,9 @@ constexpr int kLow = -10;                   // log2 of the smallest mean told ap
 constexpr int kHigh = 40;                   // and of the largest
 constexpr double kClassOverhead = 8 * 6.0;  // bits: mode, lengths, sentinel, half a byte of filling in each stream
 constexpr double kHeadOverhead = 8.0;
-constexpr double kWorthAClass = 0.003;  // of the size in one class, that a further class has to save
+// What a further class has to save. It costs time for each element, changed or not, so the more changed the smaller a
+// share of the size is enough: in bits, this times the root of (size in one class, in bits, times elements).
+constexpr double kWorthAClass = 0.0032;
 constexpr int kMaxCells = 24;
 constexpr int kUniform = 8;  // Rice parameters tried for values with one parameter
 
@@ -142,7 +144,7 @@ SparsePlan plan_classes(const KeyStatistics& statistics, double& bits) {
   }
   int classes = 1;
   // A further class also costs decoding time.
-  double worth = kWorthAClass * best[1][cells.size];
+  double worth = kWorthAClass * std::sqrt(best[1][cells.size] * static_cast<double>(statistics.elements));
   for (int k = 2; k <= kMaxClasses; ++k) {
     if (best[k][cells.size] + (k - classes) * worth < best[classes][cells.size]) classes = k;
   }

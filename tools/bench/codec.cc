@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -247,9 +248,9 @@ class Bench {
     std::vector<codec::Scratch> scratches(static_cast<std::size_t>(threads));
     std::vector<Bytes> frames(scratches.size(), Bytes(codec::kMaxFrame));
     auto fastest = [&](auto&& work) {
-      double best = 1e30;
-      for (int r = 0; r < options_.repetitions; ++r) best = std::min(best, shared_out(scratches.size(), work));
-      return static_cast<double>(out_.size()) / best * 1e-9;
+      Speed best;
+      for (int r = 0; r < options_.repetitions; ++r) best.take(shared_out(scratches.size(), work));
+      return best;
     };
     auto copied = fastest([&](std::size_t, std::size_t b) { copy_one(base, b); });
     auto decoded = fastest([&](std::size_t t, std::size_t b) {
@@ -261,27 +262,51 @@ class Bench {
     auto encoded = fastest([&](std::size_t t, std::size_t b) {
       codec::encode_block(scratches[t], blocks_[b].type, of(base, blocks_[b]), of(target, blocks_[b]), frames[t]);
     });
-    std::printf("%d threads: encode %.2f GB/s, decode %.2f GB/s, memcpy %.2f GB/s\n", threads, encoded, decoded,
-                copied);
+    for (auto [name, speed] : {std::pair("encode", encoded), {"decode", decoded}, {"memcpy", copied}}) {
+      std::printf("%d threads: %s %.2f GB/s, %.2f GB/s by the threads' processor time\n", threads, name, speed.wall,
+                  speed.processor);
+    }
     std::fflush(stdout);
   }
-  // Seconds for work(thread, block) over all blocks, from the first thread's start to the last one's end.
-  double shared_out(std::size_t threads, const std::function<void(std::size_t, std::size_t)>& work) {
+  // GB/s. By processor time it is the sum over the threads: on a machine that does other things too, what they would
+  // reach with a core each.
+  struct Speed {
+    double wall = 0, processor = 0;
+    void take(const Speed& other) {
+      wall = std::max(wall, other.wall);
+      processor = std::max(processor, other.processor);
+    }
+  };
+  // The speed of work(thread, block) over all blocks, from the first thread's start to the last one's end.
+  Speed shared_out(std::size_t threads, const std::function<void(std::size_t, std::size_t)>& work) {
     using Clock = std::chrono::steady_clock;
     std::barrier start(static_cast<std::ptrdiff_t>(threads));
     std::vector<Clock::time_point> began(threads), ended(threads);
+    std::vector<double> speeds(threads);
     std::vector<std::thread> running;
     for (std::size_t t = 0; t < threads; ++t) {
       running.emplace_back([&, t] {
         start.arrive_and_wait();
         began[t] = Clock::now();
-        for (std::size_t b = t; b < blocks_.size(); b += threads) work(t, b);
+        auto processor = processor_seconds();
+        std::size_t bytes = 0;
+        for (std::size_t b = t; b < blocks_.size(); b += threads) {
+          work(t, b);
+          bytes += blocks_[b].length;
+        }
+        speeds[t] = static_cast<double>(bytes) / (processor_seconds() - processor) * 1e-9;
         ended[t] = Clock::now();
       });
     }
     for (auto& thread : running) thread.join();
     auto first = *std::min_element(began.begin(), began.end()), last = *std::max_element(ended.begin(), ended.end());
-    return std::chrono::duration<double>(last - first).count();
+    auto wall = std::chrono::duration<double>(last - first).count();
+    return {static_cast<double>(out_.size()) / wall * 1e-9, std::accumulate(speeds.begin(), speeds.end(), 0.0)};
+  }
+  static double processor_seconds() {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
   }
 
   void row_unchanged(const Bytes& base) {
