@@ -71,13 +71,13 @@ void Dispatch::stop_pools() {
 void Dispatch::choose_capabilities(fuse_conn_info& connection) {
   unsigned wanted = FUSE_CAP_ASYNC_READ          // read-ahead in parallel: each waits for the network by itself
                     | FUSE_CAP_ASYNC_DIO         // the same for O_DIRECT with libaio and io_uring
-                    | FUSE_CAP_ATOMIC_O_TRUNC    // one call, so that a draft sees who truncates
                     | FUSE_CAP_PARALLEL_DIROPS   // a lookup that asks the bucket holds up no other one
                     | FUSE_CAP_READDIRPLUS       // ls -l is one request
                     | FUSE_CAP_READDIRPLUS_AUTO  // ls is cheap
                     | FUSE_CAP_CACHE_SYMLINKS    // a link is an inode of its own, `latest` one per version it points to
                     | FUSE_CAP_EXPLICIT_INVAL_DATA;  // nobody changes bytes behind the kernel
   // Not wanted: WRITEBACK_CACHE (writes must come with their writer's thread and be in the draft when write returns),
+  // ATOMIC_O_TRUNC (O_RDONLY | O_TRUNC would cut off a running program before the kernel says ETXTBSY),
   // AUTO_INVAL_DATA (would drop the pages at each change of mtime, also our own writer's), SPLICE_* (off anyway where
   // the pipe cannot hold a request, no gain measured), POSIX_ACL, HANDLE_KILLPRIV (its second version is had
   // by KernelChannel), locks (the kernel keeps flock and POSIX locks of one mount by itself), EXPORT_SUPPORT,

@@ -4,6 +4,9 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <filesystem>
 
 #include "fs/control_client.h"
 #include "tests/integration/mount_fixture.h"
@@ -302,6 +305,30 @@ TEST_F(DraftMountTest, AppendDirectAndTruncatingOpens) {
   auto said = run_shell("dd if=/dev/zero of=direct bs=1M count=3 oflag=direct conv=fsync 2>&1", &status, at("m/d"));
   EXPECT_EQ(status, 0) << said;
   EXPECT_EQ(read_all(at("m/d/direct")), std::string(3 << 20, '\0'));
+}
+
+TEST_F(DraftMountTest, ARunningProgramCannotBeCutOff) {
+  start_draft();
+  auto program = read_all("/usr/bin/sleep");
+  write_all(at("m/d/program"), program);
+  ASSERT_EQ(::chmod(at("m/d/program").c_str(), 0755), 0);
+  ASSERT_TRUE(eventually([&] { return draft()->writers() == 0; }));
+  pid_t child = ::fork();
+  if (child == 0) {
+    ::execl(at("m/d/program").c_str(), "program", "60", nullptr);
+    ::_exit(1);
+  }
+  auto runs = "/proc/" + std::to_string(child) + "/exe";
+  EXPECT_TRUE(eventually([&] {
+    std::error_code none;
+    return std::filesystem::read_symlink(runs, none).filename() == "program";
+  }));
+  for (int flags : {O_WRONLY, O_RDWR | O_TRUNC, O_RDONLY | O_TRUNC}) {
+    EXPECT_ERRNO(::open(at("m/d/program").c_str(), flags), ETXTBSY);
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(read_all(at("m/d/program")), program);
 }
 
 TEST_F(DraftMountTest, SyncsAndLocksWork) {
