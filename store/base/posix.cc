@@ -7,6 +7,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -350,8 +351,19 @@ Result<Bytes> read_file(const std::string& path, std::uint64_t limit) {
   auto st = WFS_TRY(posix::fstat(fd.get()));
   auto size = static_cast<std::uint64_t>(st.st_size);
   if (size > limit) return Status(Code::kInvalid, path + " is longer than " + std::to_string(limit) + " bytes");
-  Bytes bytes(size);
-  WFS_TRY(pread_exact(fd.get(), 0, bytes).with(path));
+  // To its end, whatever stat says: files of /proc have size 0 there.
+  Bytes bytes(size + 1);
+  std::size_t at = 0;
+  while (true) {
+    ssize_t got = ::pread(fd.get(), bytes.data() + at, bytes.size() - at, static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return from_errno(errno, path);
+    if (got == 0) break;
+    at += static_cast<std::size_t>(got);
+    if (at > limit) return Status(Code::kInvalid, path + " is longer than " + std::to_string(limit) + " bytes");
+    if (at == bytes.size()) bytes.resize(std::min<std::size_t>(2 * at + 512, limit + 1));
+  }
+  bytes.resize(at);
   return bytes;
 }
 

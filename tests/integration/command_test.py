@@ -95,6 +95,7 @@ def test_json_objects_have_the_fields_of_the_contract(t):
     stats = host.json("stats", mount.dir)
     for name in ("bucket_get_bytes", "bucket_put_bytes", "bucket_requests", "cache_bytes", "reads_passthrough", "resident_bytes"):
         assert isinstance(stats[name], int), name
+    assert stats["resident_bytes"] > 1 << 20, stats["resident_bytes"]
     assert host.json("status")["mounts"] and host.json("status", mount.dir)["drafts"] == []
     mount.umount()
 

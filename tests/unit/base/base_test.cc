@@ -125,6 +125,13 @@ TEST(PosixTest, RemoveTreeTakesReadOnlyFoldersAndFollowsNoLink) {
   EXPECT_TRUE(posix::remove_tree(base));
 }
 
+TEST(PosixTest, AFileIsReadToItsEndWhateverStatSays) {
+  auto maps = posix::read_file("/proc/self/maps", 1 << 20);
+  ASSERT_TRUE(maps.is_ok());
+  EXPECT_NE(as_text(*maps).find("[stack]"), std::string_view::npos);
+  EXPECT_EQ(posix::read_file("/proc/self/maps", 100).code(), Code::kInvalid);
+}
+
 TEST(ThreadsTest, APoolRunsWhatWasQueuedBeforeStop) {
   std::atomic<int> ran = 0;
   WorkerPool pool("test", 2);
