@@ -10,8 +10,9 @@ namespace weightfs {
 namespace {
 
 constexpr std::uint64_t kMergeGap = 4 << 10;  // fetched and thrown away, to save a request
-constexpr std::uint64_t kMaxRange = 8 << 20;  // bytes of one request
+constexpr std::uint64_t kMaxRange = 4 << 20;  // bytes of one request; they are decoded when all have come
 constexpr std::size_t kBatchBlocks = 64;
+constexpr std::size_t kAheadBlocks = 8;  // the same of read-ahead: what fits into memory goes, and lands soon
 constexpr int kAttempts = 3;
 
 std::uint64_t memory_of(const TargetFile& target, const std::vector<std::size_t>& blocks) {
@@ -120,9 +121,9 @@ void Materializer::want(const TargetFilePtr& target, const std::vector<std::size
 
 std::size_t Materializer::prefetch(const TargetFilePtr& target, const std::vector<std::size_t>& blocks) {
   if (!target->flat) return 0;  // it would have nowhere to stay
-  for (std::size_t at = 0; at < blocks.size(); at += kBatchBlocks) {
+  for (std::size_t at = 0; at < blocks.size(); at += kAheadBlocks) {
     std::vector<std::size_t> part;
-    std::vector<std::size_t> all(blocks.begin() + at, blocks.begin() + std::min(blocks.size(), at + kBatchBlocks));
+    std::vector<std::size_t> all(blocks.begin() + at, blocks.begin() + std::min(blocks.size(), at + kAheadBlocks));
     auto memory = memory_of(*target, all);
     if (!gate_.try_acquire(memory)) {
       counters_.prefetches_dropped++;

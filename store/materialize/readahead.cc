@@ -31,16 +31,17 @@ std::uint64_t ReadAhead::tensor_end(std::uint64_t offset) const {
   return after == tensors_.end() ? 0 : *after;
 }
 
-// Whether the page that is wanted of `range` holds the first byte of a tensor.
-bool ReadAhead::begins_tensor(ByteRange range) const {
+// Where the tensor ends whose first byte is in the page that is wanted of `range`: the first such one, for a small
+// tensor's reader does not want its large neighbour.
+std::optional<std::uint64_t> ReadAhead::begun_tensor(ByteRange range) const {
   for (auto around : kAround) {
     auto page = range.offset + around;
     if (page >= range.end()) break;
     if (page == 0) continue;  // the header: every loader reads that, whatever it wants
     auto start = std::lower_bound(tensors_.begin(), tensors_.end(), page);
-    if (start != tensors_.end() && *start < page + kPage) return true;
+    if (start != tensors_.end() && *start < page + kPage) return tensor_end(*start);
   }
-  return false;
+  return std::nullopt;
 }
 
 std::uint64_t ReadAhead::window(const Stream& stream) const {
@@ -60,9 +61,10 @@ std::optional<ByteRange> ReadAhead::begin(ByteRange range) {
   }
   if (tensors_.empty()) return std::nullopt;
   // In the kernel's pieces: the last one reaches into the next tensor.
-  auto rest = tensor_end(range.end() - 1) - range.offset;
+  auto begun = begun_tensor(range);
+  auto rest = std::max(begun.value_or(tensor_end(range.end() - 1)), range.end()) - range.offset;
   stream.within = std::min(size_, range.offset + (rest + range.length - 1) / range.length * range.length);
-  if (!begins_tensor(range)) return std::nullopt;
+  if (!begun) return std::nullopt;
   auto to = std::min(stream.within, range.end() + options_.tensor);
   if (to <= range.end()) return std::nullopt;
   stream.fetched = to;

@@ -65,7 +65,7 @@ class ReadAhead {
   std::optional<ByteRange> begin(ByteRange range) REQUIRES(mutex_);
   std::uint64_t window(const Stream& stream) const REQUIRES(mutex_);
   std::uint64_t tensor_end(std::uint64_t offset) const REQUIRES(mutex_);
-  bool begins_tensor(ByteRange range) const REQUIRES(mutex_);
+  std::optional<std::uint64_t> begun_tensor(ByteRange range) const REQUIRES(mutex_);
 
   const std::uint64_t size_;
   const Options options_;

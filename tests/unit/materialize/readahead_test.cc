@@ -79,6 +79,15 @@ TEST(ReadAhead, ATensorsBeginningFetchesTheTensorAndNothingBehindIt) {
   for (std::uint64_t at = 101; at < 110; at++) EXPECT_EQ(file.read({at * kMiB, kMiB}), std::nullopt) << at;
 }
 
+TEST(ReadAhead, ASmallTensorsReaderDoesNotGetItsLargeNeighbour) {
+  ReadAhead file(1000 * kMiB);
+  file.set_tensors({0, 100 * kMiB + 512, 100 * kMiB + 512 + 8192, 500 * kMiB, 1000 * kMiB});
+  EXPECT_EQ(file.read({100 * kMiB, 12288}), std::nullopt);
+  ReadAhead mapped(1000 * kMiB);
+  mapped.set_tensors({0, 100 * kMiB + 512, 100 * kMiB + 512 + 8192, 500 * kMiB, 1000 * kMiB});
+  EXPECT_EQ(mapped.read({100 * kMiB - kMiB / 2, kMiB}), std::nullopt);
+}
+
 TEST(ReadAhead, AStreamThatReadPastItsTensorIsFollowed) {
   ReadAhead file(1000 * kMiB);
   TensorStarts starts{0};
