@@ -17,6 +17,7 @@ using control::Json;
 namespace {
 
 constexpr std::size_t kMostConnections = 64;
+constexpr std::chrono::seconds kSendPatience{10};  // the end of the mount waits for answers under way
 
 Result<std::string> text(const Json& request, const char* field) {
   auto found = request.find(field);
@@ -145,6 +146,10 @@ void ControlServer::listen() {
 void ControlServer::accept_one() {
   Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!socket.valid()) return;
+  if (auto limited = control::limit_sends(socket.get(), kSendPatience); !limited.is_ok()) {
+    spdlog::warn("control: {}", limited.message());
+    return;
+  }
   auto connection = std::make_unique<Connection>();
   connection->socket = std::move(socket);
   MutexLock lock(mutex_);
@@ -222,7 +227,7 @@ namespace {
 
 Progress progress_to(int socket) {
   return [socket](std::uint64_t done, std::uint64_t total) {
-    control::send_line(socket, {{"progress", {{"done", done}, {"total", total}}}}).ignore("the client has gone");
+    control::send_line_if_read(socket, {{"progress", {{"done", done}, {"total", total}}}});
   };
 }
 

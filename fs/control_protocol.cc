@@ -1,6 +1,7 @@
 #include "fs/control_protocol.h"
 
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "store/base/posix.h"
@@ -71,11 +72,12 @@ Result<std::string> LineReader::next() {
   }
 }
 
-Status send_line(int fd, const Json& line) {
-  auto text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  std::string_view rest = text;
+namespace {
+
+Status send_text(int fd, std::string_view rest, int flags) {
   while (!rest.empty()) {
-    ssize_t sent = ::send(fd, rest.data(), rest.size(), MSG_NOSIGNAL);
+    ssize_t sent = ::send(fd, rest.data(), rest.size(), MSG_NOSIGNAL | flags);
+    flags = 0;  // half a line is no line
     if (sent < 0) {
       auto status = from_errno(errno, "write to the control socket");
       if (status.code() == Code::kInterrupted) continue;
@@ -83,6 +85,22 @@ Status send_line(int fd, const Json& line) {
     }
     rest.remove_prefix(static_cast<std::size_t>(sent));
   }
+  return {};
+}
+
+std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+}  // namespace
+
+Status send_line(int fd, const Json& line) { return send_text(fd, line_of(line), 0); }
+
+void send_line_if_read(int fd, const Json& line) {
+  send_text(fd, line_of(line), MSG_DONTWAIT).ignore("the client has gone, or does not look");
+}
+
+Status limit_sends(int fd, std::chrono::seconds time) {
+  timeval limit{time.count(), 0};
+  if (::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0) return from_errno(errno, "setsockopt");
   return {};
 }
 

@@ -55,6 +55,10 @@ class LineReader {
   std::string buffer_;
 };
 Status send_line(int fd, const Json& line);
+// What may be left out: never waits. A client that is stopped (Ctrl-Z) holds up nothing of the daemon's.
+void send_line_if_read(int fd, const Json& line);
+// From now on a send fails when nobody has read for so long.
+Status limit_sends(int fd, std::chrono::seconds time);
 
 // The address of a socket at `path`, however long the path is: a long one is reached through its directory, which `dir`
 // keeps open until bind or connect has been called.

@@ -11,6 +11,12 @@ namespace {
 
 constexpr const char* kPartial = ".weightfs-partial";
 
+// Beside the file while it is incomplete; the same in each run, so that it is found again.
+std::string partial_name(const std::string& leaf) {
+  auto name = leaf + kPartial;
+  return name.size() <= 255 ? name : Sha256::of(as_bytes(leaf)).hex() + kPartial;
+}
+
 // Opens the directory of a path of the version below `root`, component by component, following no link.
 Result<Fd> open_parent(int root, const FilePath& path) {
   auto dir = WFS_TRY(posix::open_at(root, ".", O_RDONLY | O_DIRECTORY));
@@ -95,7 +101,7 @@ class Getter {
   Status file(int parent, const std::string& leaf, std::uint32_t index, const FileEntry& entry) {
     auto opened = WFS_TRY(versions_.open_file(version_, index, options_));
     const auto& map = *opened->target()->map;
-    auto there = posix::open_at(parent, leaf, O_RDONLY | O_NOFOLLOW);
+    auto there = posix::open_at(parent, leaf, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (there.is_ok()) {
       auto st = WFS_TRY(posix::fstat(there->get()));
       bool same = S_ISREG(st.st_mode) && static_cast<std::uint64_t>(st.st_size) == entry.size;
@@ -105,8 +111,8 @@ class Getter {
       return {};
     }
     if (there.code() != Code::kNotFound) return std::move(there).status();
-    auto partial = leaf + kPartial;
-    auto fd = WFS_TRY(posix::open_at(parent, partial, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+    auto partial = partial_name(leaf);
+    auto fd = WFS_TRY(posix::open_at(parent, partial, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600));
     auto st = WFS_TRY(posix::fstat(fd.get()));
     if (!S_ISREG(st.st_mode) || st.st_nlink != 1) return {Code::kExists, partial + " is in the way"};
     bool resuming = st.st_size > 0;

@@ -10,6 +10,8 @@ namespace {
 // Models that nobody used for so long are asked about on lookup only.
 constexpr auto kUnused = std::chrono::minutes(10);
 constexpr const char* kListKey = "models";
+// What the cache remembers of a model is shown when the bucket does not answer for so long.
+constexpr auto kSavedPatience = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -127,7 +129,10 @@ Result<std::vector<ModelName>> Models::refresh_list(const CallOptions& options) 
 }
 
 Result<ModelStatePtr> Models::refresh(const ModelName& name, const CallOptions& options) {
-  auto state = WFS_TRY(logs_.get(name).refresh(options));
+  auto& log = logs_.get(name);
+  auto call = options;
+  if (log.has_saved()) call.deadline = std::min<Duration>(call.deadline, kSavedPatience);
+  auto state = WFS_TRY(log.refresh(call));
   {
     MutexLock lock(mutex_);
     auto& known = models_[name];

@@ -48,6 +48,7 @@ class Models {
 
   // Blocking.
   Result<std::vector<ModelName>> refresh_list(const CallOptions& options) EXCLUDES(mutex_);
+  // The first one of a model that the cache remembers gives up after 2 s: then state() is what was remembered.
   Result<ModelStatePtr> refresh(const ModelName& name, const CallOptions& options) EXCLUDES(mutex_);
   // A commit of this process changed the log: tells the listeners.
   void note(const ModelName& name) EXCLUDES(mutex_);

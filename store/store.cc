@@ -140,7 +140,10 @@ class StoreImpl final : public Store {
 
   Result<VersionPtr> find_version(const ModelName& model, std::string_view version,
                                   const CallOptions& options) override {
+    bool remembered = logs_.get(model).has_saved();
     auto refreshed = models_.refresh(model, options);
+    // A slow bucket is waited for here: nobody wants an old `latest` because of two seconds.
+    if (remembered && refreshed.code() == Code::kUnavailable) refreshed = models_.refresh(model, options);
     auto state = models_.state(model);
     // Out of reach: what is known is still good to read.
     if (!refreshed.is_ok() && (refreshed.code() == Code::kNotFound || !state)) return std::move(refreshed).status();

@@ -204,6 +204,11 @@ Result<VerifyReport> verify_cache(Store& store, const VerifyScope& scope, const 
   VerifyReport report;
   for (const ModelName& model : scope.model ? std::vector{*scope.model} : store.models()) {
     ModelStatePtr state = store.model(model);
+    if (!state) {
+      // Not asked for yet. Without the bucket what is remembered of it is shown then.
+      store.refresh_model(model, options).status().ignore("a model that nobody knows has no files to check");
+      state = store.model(model);
+    }
     if (!state) continue;
     for (const VersionRecord* version : state->live_versions()) {
       if (findings.stopped()) break;

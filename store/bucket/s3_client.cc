@@ -185,7 +185,9 @@ S3Client::Verdict S3Client::judge_error(const S3Request& request, const HttpAnsw
                                            ? std::string()
                                            : "=" + std::string(answer.head.find("x-amz-bucket-region")).substr(0, 40)));
     default:
-      return fail(status < 400 || status >= 500 ? Code::kCorrupt : Code::kInvalid);
+      // Those of gateways (520 to 530 …): what is behind them may have done it.
+      if (status >= 500) return {Next::kRetryFew, {Code::kUnavailable, text}, {}};
+      return fail(status < 400 ? Code::kCorrupt : Code::kInvalid);
   }
 }
 
@@ -208,6 +210,11 @@ S3Client::Verdict S3Client::judge(const S3Request& request, const Outcome& outco
   // CompleteMultipartUpload may say 200 before it knows.
   if (good && request.sink == nullptr && !parse_error_code(as_text(answer.body)).empty()) {
     return judge_error(request, answer);
+  }
+  // The page of a gateway on the way, which the store never saw: no store answers a write with one.
+  if (good && request.sink == nullptr && request.body != nullptr && !answer.body.empty() &&
+      answer.head.find("content-type").find("/html") != std::string_view::npos) {
+    return {Next::kRetryFew, {Code::kCorrupt, "HTTP " + std::to_string(status) + " with a page of HTML"}, {}};
   }
   if (good && answer.refused.is_ok()) {
     auto end = request.sink != nullptr ? request.sink->end() : Status();

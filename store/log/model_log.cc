@@ -18,6 +18,12 @@ constexpr Duration kHintPatience = std::chrono::seconds(2);
 
 bool is_outage(Code code) { return code == Code::kUnavailable || code == Code::kInterrupted; }
 
+// The store says that it has not done it. Whatever else a PUT ends with, it may have been done, or be done yet.
+bool is_refusal(Code code) {
+  return code == Code::kExists || code == Code::kPermission || code == Code::kInvalid || code == Code::kNoSpace ||
+         code == Code::kReadOnly || code == Code::kUnsupported;
+}
+
 // Writers that lost the same race do not come back at the same time: the id spreads them.
 Duration pause_after(std::uint64_t attempt, const std::string& id) {
   auto longest = std::min(kFirstPause * (std::int64_t{1} << std::min<std::uint64_t>(attempt, 10)), kLongestPause);
@@ -71,13 +77,17 @@ ModelLog::ModelLog(Bucket& bucket, ModelName model, Clock& clock, LogStateStore*
     spdlog::warn("log {}: the saved state is dropped: {}", model_.str(), state.status().to_string());
     return;
   }
-  state_ = StateBuilder(std::move(*state)).build();
-  unchecked_ = opened_ = true;
+  saved_ = StateBuilder(std::move(*state)).build();
 }
 
 ModelStatePtr ModelLog::state() const {
   MutexLock lock(mutex_);
   return state_;
+}
+
+bool ModelLog::has_saved() const {
+  MutexLock lock(mutex_);
+  return saved_ != nullptr;
 }
 
 // ---- Reading
@@ -88,42 +98,66 @@ Result<ModelStatePtr> ModelLog::refresh(const CallOptions& options) {
 
 Result<ModelStatePtr> ModelLog::refresh_within(const Deadline& deadline) {
   ModelStatePtr from;
-  bool unchecked = false, opened = false;
+  bool hidden = false, unchecked = false, opened = false;
   {
     MutexLock lock(mutex_);
-    from = state_;
-    unchecked = unchecked_;
-    opened = opened_;
+    hidden = saved_ != nullptr;
+    from = hidden ? saved_ : state_;
+    unchecked = hidden || unchecked_;
+    opened = hidden || opened_;
   }
   LogReader reader(bucket_, model_, deadline, options_.parallel);
   auto next = opened ? reader.advance(from, unchecked) : reader.open();
   if (!next.is_ok() && next.code() == Code::kCorrupt && opened) {
-    spdlog::warn("log {}: begins anew, what was known is not in the bucket: {}", model_.str(),
-                 next.status().to_string());
-    LogReader anew(bucket_, model_, deadline, options_.parallel);
-    auto state = WFS_TRY(anew.open());
-    adopt(state, anew.ids(), true);
-    return state;
+    if (hidden) {
+      spdlog::warn("log {}: begins anew, what was known is not in the bucket: {}", model_.str(),
+                   next.status().to_string());
+      LogReader anew(bucket_, model_, deadline, options_.parallel);
+      auto state = WFS_TRY(anew.open());
+      if (drop_saved()) {
+        adopt(state, anew.ids(), true);
+        return this->state();
+      }
+    }
+    // Numbers that were shown stand for versions: their files are open, and in caches. They never become others.
+    auto broken = std::move(next).status().with("the bucket was made anew, which takes a new start of weightfs to see");
+    if (!from->broken) spdlog::error("log {}: {}", model_.str(), broken.to_string());
+    auto state = StateBuilder(*from).build(std::move(broken));
+    MutexLock lock(mutex_);
+    if (state_ == from) state_ = state;  // else another call knows better
+    return state_;
   }
+  if (!next.is_ok() && hidden && next.code() != Code::kInterrupted) show_saved();
   auto state = WFS_TRY(std::move(next));
   adopt(state, reader.ids(), false);
   return this->state();  // another call may have come further
 }
 
-void ModelLog::adopt(const ModelStatePtr& next, const std::map<std::string, std::uint64_t>& ids, bool replace) {
+// The bucket cannot be asked: what it had is better than nothing.
+void ModelLog::show_saved() {
+  MutexLock lock(mutex_);
+  if (saved_ == nullptr) return;
+  state_ = std::exchange(saved_, nullptr);
+  unchecked_ = opened_ = true;
+}
+
+// False: it was shown meanwhile.
+bool ModelLog::drop_saved() {
+  MutexLock lock(mutex_);
+  return std::exchange(saved_, nullptr) != nullptr;
+}
+
+void ModelLog::adopt(const ModelStatePtr& next, const std::map<std::string, std::uint64_t>& ids, bool anew) {
   bool changed = false;
   {
     MutexLock lock(mutex_);
-    opened_ = true;
-    unchecked_ = false;
-    if (replace) {
-      ids_.clear();
-      ids_in_order_.clear();
-    }
-    if (replace || next->head >= state_->head) {  // else another call got further meanwhile
-      changed = replace || next->head != state_->head;
+    if (next->head >= state_->head) {  // else another call got further meanwhile
+      changed = anew || next->head != state_->head;
       state_ = next;
+      unchecked_ = unchecked_ && next->broken.has_value();
     }
+    opened_ = true;
+    saved_ = nullptr;
     for (const auto& [id, number] : ids) {
       if (ids_.insert_or_assign(id, number).second) ids_in_order_.push_back(id);
     }
@@ -229,7 +263,7 @@ Result<LogEntry> ModelLog::append(const std::string& id, const Make& make, const
     if (put.code() == Code::kUnsupported) {
       return Status(Code::kReadOnly, context + ": the store has no conditional writes: " + put.message());
     }
-    if (put.code() == Code::kUnavailable) in_doubt = entry.number;
+    if (!is_refusal(put.code())) in_doubt = entry.number;
     // A refusal counts only when the entry turns out not to be there; it stays a doubt while an older one lasts.
     trouble = std::move(put);
     if (trouble.code() == Code::kExists && attempt == 0) continue;

@@ -38,13 +38,16 @@ class ModelLog {
   const ModelName& model() const { return model_; }
   std::string new_id() const { return options_.new_id(); }
 
-  // The last state seen; never blocks, never null.
+  // The last state seen; never blocks, never null. A saved state is shown once the bucket has confirmed it, or could
+  // not be asked.
   ModelStatePtr state() const EXCLUDES(mutex_);
+  // There is a saved state that is not shown yet: refresh() soon has something to show, with or without the bucket.
+  bool has_saved() const EXCLUDES(mutex_);
 
   // Reads what is new. A constant number of round trips plus one read per entry since the newest snapshot (many at
   // once). A model without entries is OK with head 0. Damage in the log is no error here: state up to before it, with
   // `broken` set; it is looked at again each time. A saved state that is not of this log (the bucket was made anew) is
-  // dropped.
+  // dropped, unless it was shown: then the log is `broken` for this object, for its numbers already stand for versions.
   // kUnavailable: the bucket is out of reach; state() stays what it was.
   // kPermission: entries may not be read. A store that does not grant list rights says so, too, of a model that does
   // not exist, which cannot be told apart: whoever wants to create it appends, and sees.
@@ -56,7 +59,8 @@ class ModelLog {
   // ambiguous PUT the entry is read until it is known whose it is. The caller may call again with the same id: an entry
   // of that id that is already there is returned, not written twice (any publish; others: those this object has seen).
   //
-  // kUnavailable: not known at the deadline; the entry may be there, or come: keep `publishing`, call again.
+  // kUnavailable: not known at the deadline; the entry may be there, or come: keep `publishing`, call again. So says
+  // a store whose answer made no sense, too.
   // kInterrupted: cancelled; nothing more is known than with kUnavailable.
   // kCorrupt, kUnsupported: the log is `broken`; nothing was written. kReadOnly: the store has no conditional writes.
   // Any other error is `make`'s or the store's refusal, and the entry is not there.
@@ -75,7 +79,9 @@ class ModelLog {
   class Turn;
 
   Result<ModelStatePtr> refresh_within(const Deadline& deadline) EXCLUDES(mutex_);
-  void adopt(const ModelStatePtr& next, const std::map<std::string, std::uint64_t>& ids, bool replace) EXCLUDES(mutex_);
+  void adopt(const ModelStatePtr& next, const std::map<std::string, std::uint64_t>& ids, bool anew) EXCLUDES(mutex_);
+  void show_saved() EXCLUDES(mutex_);
+  bool drop_saved() EXCLUDES(mutex_);
   std::optional<std::uint64_t> number_of(const ModelState& state, const std::string& id) const EXCLUDES(mutex_);
   Result<LogEntry> read_entry(std::uint64_t number, const Deadline& deadline);
   Result<ModelStatePtr> head_for_append(const Deadline& deadline, bool may_be_new) EXCLUDES(mutex_);
@@ -90,9 +96,10 @@ class ModelLog {
   mutable Mutex mutex_;  // guards pointers and small tables; never held across a call of the bucket
   CondVar turn_over_;
   bool appending_ GUARDED_BY(mutex_) = false;
-  ModelStatePtr state_ GUARDED_BY(mutex_);
-  bool unchecked_ GUARDED_BY(mutex_) = false;  // state_ is a saved one, not yet held against the bucket
-  bool opened_ GUARDED_BY(mutex_) = false;     // the bucket was asked at least once
+  ModelStatePtr state_ GUARDED_BY(mutex_);     // what is shown
+  ModelStatePtr saved_ GUARDED_BY(mutex_);     // not shown yet; null: none, or state_ came after it
+  bool unchecked_ GUARDED_BY(mutex_) = false;  // state_ is a saved one, shown without the bucket's word
+  bool opened_ GUARDED_BY(mutex_) = false;     // state_ is of the bucket, or a saved one
   std::unordered_map<std::string, std::uint64_t> ids_ GUARDED_BY(mutex_);  // of entries seen, the newest kMaxIds
   std::deque<std::string> ids_in_order_ GUARDED_BY(mutex_);
 };

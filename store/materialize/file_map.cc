@@ -47,25 +47,30 @@ FileMapPtr LocalFiles::map_of(const FileEntry& entry) {
 
 LocalFile LocalFiles::find(const NodeRef& node, std::uint32_t file, const Sha256& manifest_digest) {
   FileId id{node.model.str(), node.number, file};
+  LocalFile local;
   {
     MutexLock lock(mutex_);
     auto found = recent_.find(id);
-    if (found != recent_.end()) return found->second;
+    if (found != recent_.end() && found->second.manifest_digest == manifest_digest) {
+      local = {found->second.map, found->second.flat.lock()};
+    }
   }
+  if (local.flat) return local;
   if (!cache_.has_some(id)) return {};
-  auto manifest = meta_.known_manifest(manifest_digest);
-  if (!manifest || file >= manifest->files.size()) return {};
-  LocalFile local;
-  local.map = map_of(manifest->files[file]);
+  if (!local.map) {
+    auto manifest = meta_.known_manifest(manifest_digest);
+    if (!manifest || file >= manifest->files.size()) return {};
+    local.map = map_of(manifest->files[file]);
+  }
   if (!local.map) return {};
   auto sizes = local.map->sizes();
   auto flat = cache_.open_file(id, sizes);
   if (!flat.is_ok()) return {};
   local.flat = std::move(flat).value();
-  std::map<FileId, LocalFile> dropped;
+  std::map<FileId, Recent> dropped;  // destroyed without the lock
   MutexLock lock(mutex_);
   if (recent_.size() >= 4) dropped.swap(recent_);
-  recent_[id] = local;
+  recent_.insert_or_assign(id, Recent{manifest_digest, local.map, local.flat});
   return local;
 }
 

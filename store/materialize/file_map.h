@@ -43,8 +43,14 @@ class LocalFiles {
   Cache& cache_;
   Meta& meta_;
   Mutex mutex_;
-  std::map<FileId, LocalFile> recent_
-      GUARDED_BY(mutex_);  // a few, so that a run of blocks does not open files again and again
+  // A few, so that a run of blocks does not look them up again and again. The files themselves are not held: what is
+  // open is not evicted.
+  struct Recent {
+    Sha256 manifest_digest;
+    FileMapPtr map;
+    std::weak_ptr<FlatFile> flat;
+  };
+  std::map<FileId, Recent> recent_ GUARDED_BY(mutex_);
 };
 
 // Checks a block that an earlier run left, at its first use: reads it and compares its digest. True: it is kVerified

@@ -233,6 +233,14 @@ void Materializer::fetch_batch(const std::shared_ptr<Batch>& batch, std::vector<
       }
     }
   }
+  // A long path has more encoded bytes than were reckoned with: others wait for it.
+  std::uint64_t encoded = 0;
+  for (const auto& range : batch->ranges) encoded += range.range.length;
+  if (encoded > batch->memory / 2) {
+    auto more = encoded - batch->memory / 2;
+    gate_.add(more);
+    batch->memory += more;
+  }
   // From here on other threads work on the batch; nothing above may be touched again.
   std::vector<std::size_t> ready;
   for (std::size_t i = 0; i < batch->tasks.size(); i++) {
@@ -275,6 +283,7 @@ void Materializer::decode_task(const std::shared_ptr<Batch>& batch, std::size_t 
     status = Status(Code::kCorrupt, (step.object ? step.object->str() : std::string("its base")) +
                                         ": the block's digest does not match");
   }
+  if (status.code() == Code::kCorrupt) look_at_bases(task.plan);
   if (status.is_ok()) {
     counters_.blocks_decoded++;
     counters_.bytes_decoded += bytes->size();
@@ -285,6 +294,14 @@ void Materializer::decode_task(const std::shared_ptr<Batch>& batch, std::size_t 
   }
   task.plan.steps.clear();
   task_done(batch, block, std::move(status), std::move(bytes));
+}
+
+// A block that was good once may have rotted on the disk since: then the next plan does without it.
+void Materializer::look_at_bases(const BlockPlan& plan) {
+  Bytes scratch;
+  for (const auto& step : plan.steps) {
+    if (step.local) verify_local(*step.local, step.local_block, scratch);
+  }
 }
 
 Status Materializer::decode(const Batch& batch, const Task& task, Bytes& out) {
@@ -298,7 +315,9 @@ Status Materializer::decode(const Batch& batch, const Task& task, Bytes& out) {
     if (step.local) {
       auto range = step.local->map->range(step.local_block);
       plain[i].resize(range.length);
-      WFS_TRY(step.local->flat->read(range.offset, plain[i]).with("cache: base block"));
+      auto status = step.local->flat->read(range.offset, plain[i]);
+      // The bucket has it, too.
+      if (!status.is_ok()) return {Code::kCorrupt, "cache: base block: " + status.to_string()};
       continue;
     }
     ByteSpan frame;

@@ -89,6 +89,7 @@ class Materializer {
   void range_arrived(const std::shared_ptr<Batch>& batch, std::size_t range, const Status& status);
   void decode_task(const std::shared_ptr<Batch>& batch, std::size_t task);
   Status decode(const Batch& batch, const Task& task, Bytes& out);
+  static void look_at_bases(const BlockPlan& plan);
   void task_done(const std::shared_ptr<Batch>& batch, std::size_t block, Status status, Block bytes);
   void finish_batch(Batch& batch);
   void land(const TargetFile& target, std::size_t block, const Status& status, const Block& bytes) EXCLUDES(mutex_);

@@ -20,6 +20,11 @@ class MemoryGate {
     used_ += bytes;
     return true;
   }
+  // Without waiting: for what turns out to be more than was asked for.
+  void add(std::uint64_t bytes) EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    used_ += bytes;
+  }
   // For what can be left undone: only while at most half is held afterwards.
   bool try_acquire(std::uint64_t bytes) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);

@@ -10,6 +10,8 @@ namespace {
 // A block that needs more steps than this for its place in the path is an attack or a fault: one step an edge is the
 // rule, a few more where the layout of tensors changed.
 std::size_t max_steps(std::size_t levels) { return 4096 + 64 * levels; }
+// The blocks of one version are all decoded before those that build on them. A publisher takes 128 pieces a block.
+constexpr std::uint64_t kMaxLevelBytes = std::uint64_t{512} << 20;
 
 Status not_here(const NodeRef& node) {
   return {Code::kNotFound,
@@ -54,10 +56,31 @@ class Planner::Builder {
   const Meta::Pages& pages() const { return pages_; }
 
   Result<BlockPlan> build(std::uint32_t file, std::size_t block) {
+    // Level by level, for a path may have any length: blocks of level n build on those of level n + 1 only.
+    std::vector<Level> levels(1);
+    WFS_TRY(need(levels[0], 0, file, block));
+    std::size_t count = 1;
+    for (std::size_t level = 0; level < levels.size(); level++) {
+      Level below;
+      for (auto& [place, draft] : levels[level]) WFS_TRY(find_base(draft, level, below));
+      count += below.size();
+      if (count > max_steps(edges_.size())) return bad(level, "a block needs too many others");
+      if (!below.empty()) levels.push_back(std::move(below));
+    }
     BlockPlan plan;
     plan.block = block;
-    made_.clear();
-    WFS_TRY(step(plan, 0, file, block));
+    plan.steps.reserve(count);
+    for (auto level = levels.size(); level-- > 0;) {
+      for (auto& [place, draft] : levels[level]) {
+        for (auto& [piece, child] : draft.children) {
+          auto step = levels[level + 1].at(child).step;
+          draft.made.base[piece].step = step;
+          plan.steps[step].uses++;
+        }
+        draft.step = plan.steps.size();
+        plan.steps.push_back(std::move(draft.made));
+      }
+    }
     return plan;
   }
 
@@ -66,7 +89,14 @@ class Planner::Builder {
   }
 
  private:
-  using Place = std::tuple<std::size_t, std::uint32_t, std::size_t>;  // level, file, block
+  using Place = std::pair<std::uint32_t, std::size_t>;  // file, block
+  struct Draft {
+    Step made;
+    std::vector<BaseSegment> base;                        // until find_base()
+    std::vector<std::pair<std::size_t, Place>> children;  // index in made.base, and the block of the next level
+    std::size_t step = 0;                                 // in the plan, once it is there
+  };
+  using Level = std::map<Place, Draft>;
 
   const LocalFile& local(std::size_t level, std::uint32_t file) {
     auto [at, is_new] = locals_.try_emplace({level, file});
@@ -77,21 +107,20 @@ class Planner::Builder {
     return at->second;
   }
 
-  // Makes the step of a block (and those it builds on); returns its index.
-  Result<std::size_t> step(BlockPlan& plan, std::size_t level, std::uint32_t file, std::size_t block) {
-    Place place{level, file, block};
-    if (auto found = made_.find(place); found != made_.end()) return found->second;
-    if (plan.steps.size() > max_steps(edges_.size()))
-      return bad(std::min(level, edges_.size() - 1), "a block needs too many others");
+  // Adds a block to its level, without its base.
+  Status need(Level& here, std::size_t level, std::uint32_t file, std::size_t block) {
+    auto [at, is_new] = here.try_emplace({file, block});
+    if (!is_new) return {};
+    auto& draft = at->second;
+    auto& step = draft.made;
     if (level > 0) {
-      const auto& here = local(level, file);
-      if (here.map && block < here.map->blocks.size() && is_present(here, block)) {
-        Step step;
-        step.length = here.map->blocks[block].length;
-        step.type = here.map->blocks[block].type;
-        step.local = here;
+      const auto& known = local(level, file);
+      if (known.map && block < known.map->blocks.size() && is_present(known, block)) {
+        step.length = known.map->blocks[block].length;
+        step.type = known.map->blocks[block].type;
+        step.local = known;
         step.local_block = block;
-        return finish(plan, place, std::move(step));
+        return {};
       }
     }
     if (level >= edges_.size()) return not_here(nodes_[level]);
@@ -101,7 +130,6 @@ class Planner::Builder {
     }
     const auto& listed = page->second->blocks[block % kPageBlocks];
     const auto& frame = page->second->frames[block % kPageBlocks];
-    Step step;
     step.length = listed.length;
     step.type = listed.type;
     step.codec = frame.codec;
@@ -110,35 +138,47 @@ class Planner::Builder {
       step.object = pack_object_key(edges_[level].model, edges_[level].edge.pack, frame.object);
       step.frame = {frame.offset, frame.length};
     }
-    if (!frame.base.empty()) {
-      if (!edges_[level].edge.from) return bad(level, "a full edge has a block with a base");
-      for (const auto& segment : frame.base) {
-        if (segment.file == BaseSegment::kNone) {
-          step.base.push_back({Step::kZeros, 0, step.base_length, segment.length});
-        } else {
-          WFS_TRY(pieces(plan, step, level + 1, segment));
-          continue;  // pieces() advanced base_length
-        }
-        step.base_length += segment.length;
-      }
-      if (step.base_length > codec::kMaxBlock) return bad(level, "a base longer than a block");
-    }
-    return finish(plan, place, std::move(step));
+    draft.base = frame.base;
+    if (!draft.base.empty() && !edges_[level].edge.from) return bad(level, "a full edge has a block with a base");
+    return {};
   }
 
-  // The base blocks that a segment reads.
-  Status pieces(BlockPlan& plan, Step& parent, std::size_t level, const BaseSegment& segment) {
+  // Adds the blocks that `draft` of `level` builds on to the level below.
+  Status find_base(Draft& draft, std::size_t level, Level& below) {
+    auto& step = draft.made;
+    for (const auto& segment : draft.base) {
+      if (segment.file != BaseSegment::kNone) {
+        WFS_TRY(pieces(draft, level + 1, segment, below));
+        continue;  // pieces() advanced base_length
+      }
+      step.base.push_back({Step::kZeros, 0, step.base_length, segment.length});
+      step.base_length += segment.length;
+    }
+    if (step.base_length > codec::kMaxBlock) return bad(level, "a base longer than a block");
+    std::uint64_t bytes = 0;
+    for (const auto& [place, needed] : below) bytes += needed.made.length;
+    if (bytes > kMaxLevelBytes) return bad(level, "a block needs too many others");
+    return {};
+  }
+
+  // The base blocks that a segment reads, at `level`.
+  Status pieces(Draft& parent, std::size_t level, const BaseSegment& segment, Level& here) {
+    auto& step = parent.made;
     std::uint64_t at = segment.offset, end = segment.offset + segment.length;
     while (at < end) {
       std::size_t block = 0;
       ByteRange range;
       WFS_TRY(find_block(level, segment.file, at, block, range));
-      auto child = WFS_TRY(step(plan, level, segment.file, block));
+      WFS_TRY(need(here, level, segment.file, block));
+      // What is known of the file and what this edge's page says of it may differ: the page is not checked here.
+      if (here.at({segment.file, block}).made.length != range.length) {
+        return bad(level, "its block list is not the one of the manifest");
+      }
       auto length = static_cast<std::uint32_t>(std::min(end, range.end()) - at);
-      plan.steps[child].uses++;
-      parent.base.push_back({child, static_cast<std::uint32_t>(at - range.offset), parent.base_length, length});
-      parent.base_length += length;
-      if (parent.base_length > codec::kMaxBlock) return bad(level - 1, "a base longer than a block");
+      parent.children.emplace_back(step.base.size(), Place{segment.file, block});
+      step.base.push_back({0, static_cast<std::uint32_t>(at - range.offset), step.base_length, length});
+      step.base_length += length;
+      if (step.base_length > codec::kMaxBlock) return bad(level - 1, "a base longer than a block");
       at += length;
     }
     return {};
@@ -179,14 +219,6 @@ class Planner::Builder {
     return {};
   }
 
-  static std::size_t push(BlockPlan& plan, Step step) {
-    plan.steps.push_back(std::move(step));
-    return plan.steps.size() - 1;
-  }
-  std::size_t finish(BlockPlan& plan, const Place& place, Step step) {
-    return made_[place] = push(plan, std::move(step));
-  }
-
   static bool is_present(const LocalFile& file, std::size_t block) {
     switch (file.flat->presence(block)) {
       case FlatFile::Presence::kVerified:
@@ -209,7 +241,6 @@ class Planner::Builder {
   std::map<std::pair<std::size_t, std::uint32_t>, LocalFile> locals_;
   std::vector<std::map<std::uint32_t, std::vector<std::uint64_t>>> starts_;  // by level and file: where pages begin
   std::map<Meta::PageKey, std::vector<std::uint64_t>> page_starts_;
-  std::map<Place, std::size_t> made_;
 };
 
 std::set<NodeRef> Planner::sources(const NodeRef& target) {

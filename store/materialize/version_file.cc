@@ -101,10 +101,18 @@ std::optional<Status> VersionFile::try_read(ByteRange range, MutableByteSpan out
   if (range.length == 0) return Status();
   ahead(range);
   const auto& map = *target_->map;
-  for (auto block = map.block_at(range.offset); block < map.blocks.size() && map.starts[block] < range.end(); block++) {
+  const auto first = map.block_at(range.offset);
+  for (auto block = first; block < map.blocks.size() && map.starts[block] < range.end(); block++) {
     if (!here(block)) return std::nullopt;
   }
-  return target_->flat->read(range.offset, out).with(target_->name);
+  auto status = target_->flat->read(range.offset, out);
+  if (status.is_ok()) return status;
+  // The disk fails, or the file was cut short. The bucket has it, too.
+  Bytes scratch;
+  for (auto block = first; block < map.blocks.size() && map.starts[block] < range.end(); block++) {
+    verify_local({target_->map, target_->flat}, block, scratch);
+  }
+  return std::nullopt;
 }
 
 void VersionFile::ahead(ByteRange range) {

@@ -143,6 +143,9 @@ Result<std::optional<EdgeRef>> Compactor::make(const ModelName& model, const Wan
     if (files[i].kind != FileKind::kFile || files[i].size == 0) continue;
     auto map = WFS_TRY(versions_.file_map(target.version(), i, call));
     for (std::size_t block = 0; block < map->blocks.size(); block++) {
+      if (map->blocks[block].type >= codec::kElementTypes) {
+        return Status(Code::kUnsupported, files[i].path.str() + ": has an element type of a later version");
+      }
       input.files[i].cuts.push_back({map->range(block), static_cast<codec::ElementType>(map->blocks[block].type)});
     }
     if (!wanted.from || !files[i].path.leaf().ends_with(".safetensors")) continue;

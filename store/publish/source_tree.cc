@@ -1,6 +1,7 @@
 #include "store/publish/source_tree.h"
 
 #include <algorithm>
+#include <limits>
 #include <list>
 #include <map>
 
@@ -9,6 +10,12 @@
 
 namespace weightfs {
 namespace {
+
+// As far as 64 bits of nanoseconds go (1677 to 2262); what is beyond is moved to the end.
+std::int64_t to_ns(const timespec& time) {
+  constexpr std::int64_t kSecond = 1'000'000'000, kMost = std::numeric_limits<std::int64_t>::max() / kSecond - 1;
+  return std::clamp<std::int64_t>(time.tv_sec, -kMost, kMost) * kSecond + time.tv_nsec;
+}
 
 Status add_file(SourceFile& file, SourceTree& tree) {
   auto fd = WFS_TRY(posix::open(file.local_path, O_RDONLY | O_NOFOLLOW));
@@ -42,7 +49,7 @@ Status scan(const std::string& dir, const std::string& prefix, SourceTree& tree)
     auto st = WFS_TRY(posix::lstat(local));
     SourceFile file{FileEntry{WFS_TRY(FilePath::parse(path).with(local))}, local, {}, nullptr};
     file.entry.mode = st.st_mode & 07777;
-    file.entry.mtime_ns = st.st_mtim.tv_sec * std::int64_t{1'000'000'000} + st.st_mtim.tv_nsec;
+    file.entry.mtime_ns = to_ns(st.st_mtim);
     if (S_ISDIR(st.st_mode)) {
       file.entry.kind = FileKind::kDirectory;
       tree.files.push_back(std::move(file));

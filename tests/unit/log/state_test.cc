@@ -182,12 +182,18 @@ TEST_F(StateTest, ASavedStateIsThereAfterARestartWithoutTheBucket) {
   ASSERT_OK(ModelLog(bucket_, model_, clock_, &saved).refresh());
   bucket_.set_down(true);
   ModelLog restarted(bucket_, model_, clock_, &saved);
-  EXPECT_EQ(describe(*restarted.state()), describe(*replayed()));
+  EXPECT_TRUE(restarted.has_saved());
+  EXPECT_EQ(restarted.state()->head, 0u);  // not shown before the bucket was asked
   EXPECT_STATUS(restarted.refresh(), Code::kUnavailable);
+  EXPECT_FALSE(restarted.has_saved());
+  EXPECT_EQ(describe(*restarted.state()), describe(*replayed()));
   bucket_.set_down(false);
   writer_.publish("new");
   EXPECT_EQ((*restarted.refresh())->head, 11u);
-  EXPECT_EQ(describe(*ModelLog(bucket_, model_, clock_, &saved).state()), describe(*replayed()));
+  ModelLog again(bucket_, model_, clock_, &saved);
+  bucket_.set_down(true);
+  EXPECT_STATUS(again.refresh(), Code::kUnavailable);
+  EXPECT_EQ(describe(*again.state()), describe(*replayed()));
 }
 
 TEST_F(StateTest, ADamagedSavedStateIsDropped) {
@@ -195,15 +201,18 @@ TEST_F(StateTest, ADamagedSavedStateIsDropped) {
   Saved saved;
   ASSERT_OK(ModelLog(bucket_, model_, clock_, &saved).refresh());
   auto whole = *saved.bytes;
-  for (std::size_t at = 0; at < whole.size(); at++) {
+  for (std::size_t at = 0; at < whole.size(); at += 3) {
     saved.bytes = whole;
     (*saved.bytes)[at] ^= std::byte{1};
     ModelLog log(bucket_, model_, clock_, &saved);
+    bucket_.set_down(true);
+    EXPECT_STATUS(log.refresh(), Code::kUnavailable);
     EXPECT_TRUE(log.state()->head == 0 || describe(*log.state()) == describe(*replayed())) << at;
+    bucket_.set_down(false);
     EXPECT_EQ((*log.refresh())->head, 5u);
   }
   saved.bytes = Bytes(whole.begin(), whole.begin() + 20);
-  EXPECT_EQ(ModelLog(bucket_, model_, clock_, &saved).state()->head, 0u);
+  EXPECT_FALSE(ModelLog(bucket_, model_, clock_, &saved).has_saved());
 }
 
 TEST_F(StateTest, ASavedStateOfAnotherLogIsDropped) {
@@ -221,6 +230,36 @@ TEST_F(StateTest, ASavedStateOfAnotherLogIsDropped) {
     EXPECT_EQ((*state)->head, writer.head());
     EXPECT_NE((*state)->live(version_name("w0")), nullptr);
     EXPECT_FALSE((*state)->broken);
+    EXPECT_NE(copy.bytes, saved.bytes);
+  }
+}
+
+// Whoever has seen (model, 3) may have its files open, and cached under that name.
+TEST_F(StateTest, NumbersThatWereShownNeverBecomeOtherVersions) {
+  for (int i = 0; i < 5; i++) writer_.publish("v" + std::to_string(i));
+  Saved saved;
+  ASSERT_OK(ModelLog(bucket_, model_, clock_, &saved).refresh());
+  auto shown_offline = std::make_unique<ModelLog>(bucket_, model_, clock_, &saved);
+  bucket_.set_down(true);
+  EXPECT_STATUS(shown_offline->refresh(), Code::kUnavailable);
+  bucket_.set_down(false);
+  bucket_.set_hide_list_rights(true);  // each poll looks at the head again
+  auto followed = std::make_unique<ModelLog>(bucket_, model_, clock_, nullptr);
+  ASSERT_OK(followed->refresh());
+  auto before = describe(*followed->state());
+  for (const auto& key : bucket_.objects().keys()) ASSERT_OK(bucket_.objects().remove(ObjectKey::of(key)));
+  LogWriter writer(bucket_.objects(), model_);
+  for (int n = 0; n < 7; n++) {
+    writer.publish("w" + std::to_string(n));
+    for (auto* log : {shown_offline.get(), followed.get()}) {
+      auto state = log->refresh();
+      if (state.is_ok()) {
+        ASSERT_TRUE((*state)->broken) << n;
+      }
+      auto without = *log->state();
+      without.broken.reset();
+      EXPECT_EQ(describe(without), before) << n;
+    }
   }
 }
 

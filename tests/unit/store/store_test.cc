@@ -211,6 +211,102 @@ TEST_F(StoreTest, WhatIsCachedIsReadWithoutTheBucketAfterARestart) {
   EXPECT_TRUE(read_tree(dir_ / "offline") == read_tree(dir_ / "step-1"));
 }
 
+// Emptied and filled again by another host, with the same model names: numbers come again.
+TEST_F(StoreTest, ABucketThatWasMadeAnewNeverShowsOldBytesUnderNewNames) {
+  const auto model = *ModelName::parse("run");
+  TempDir cache;
+  auto open = [&] {
+    StoreOptions options;
+    options.bucket_url = "memory://test";
+    options.cache_dir = cache / "c";
+    auto own = shared_.another();
+    own->set_hide_list_rights(true);  // so that the entry known last is looked at again
+    options.use_bucket = std::move(own);
+    return std::move(Store::open(std::move(options))).value();
+  };
+  CheckpointShape other{.seed = 2};
+  write_checkpoint(dir_ / "other-0", other, 0);
+  write_checkpoint(dir_ / "other-1", other, 1);
+  Host(shared_).publish(checkpoint(0), "run/a");
+  Host(shared_).publish(checkpoint(1), "run/b");
+  auto store = open();
+  auto old = store->find_version(model, "b");
+  ASSERT_OK(old);
+  ASSERT_OK(store->get(*old, dir_ / "got-b"));
+  for (const auto& key : shared_.objects().keys()) ASSERT_OK(shared_.objects().remove(ObjectKey::of(key)));
+  Host(shared_).publish(dir_ / "other-0", "run/x");
+  Host(shared_).publish(dir_ / "other-1", "run/y");
+  EXPECT_STATUS(store->find_version(model, "y"), Code::kCorrupt);
+  ASSERT_OK(store->get(*old, dir_ / "got-b"));  // what was shown stays what it was
+  EXPECT_TRUE(read_tree(dir_ / "got-b") == read_tree(dir_ / "step-1"));
+  store.reset();
+  store = open();
+  auto fresh = store->find_version(model, "y");
+  ASSERT_OK(fresh);
+  ASSERT_OK(store->get(*fresh, dir_ / "got-y"));
+  EXPECT_TRUE(read_tree(dir_ / "got-y") == read_tree(dir_ / "other-1"));
+  EXPECT_STATUS(store->find_version(model, "b"), Code::kNotFound);
+}
+
+std::vector<std::filesystem::path> flat_files(const Host& host) {
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(host.dir / "cache/files")) {
+    if (!entry.is_regular_file()) continue;
+    std::filesystem::permissions(entry, std::filesystem::perms::owner_all);
+    found.push_back(entry.path());
+  }
+  return found;
+}
+
+TEST_F(StoreTest, ABaseThatRotsInTheCacheCostsAFetchAndNoVersion) {
+  Host trainer(shared_), reader(shared_);
+  trainer.publish(checkpoint(0), "run/a");
+  ASSERT_OK(reader.get("run/a", dir_ / "got-a"));
+  for (const auto& path : flat_files(reader)) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(path) / 2));
+    file << "rotten";
+  }
+  trainer.publish(checkpoint(1), "run/b");
+  ASSERT_OK(reader.get("run/b", dir_ / "got-b"));
+  EXPECT_TRUE(read_tree(dir_ / "got-b") == read_tree(dir_ / "step-1"));
+}
+
+TEST_F(StoreTest, AFileThatIsCutShortInTheCacheIsReadFromTheBucket) {
+  Host trainer(shared_), reader(shared_);
+  trainer.publish(checkpoint(0), "run/a");
+  auto version = *reader.store->find_version(*ModelName::parse("run"), "a");
+  ASSERT_OK(reader.store->warm(version, {}));
+  std::vector<OpenFilePtr> open;  // what is opened anew is looked at anew
+  for (std::uint32_t i = 0; i < version->manifest().files.size(); i++) {
+    if (auto file = reader.store->open_file(version, i); file.is_ok()) open.push_back(*file);
+  }
+  for (const auto& path : flat_files(reader)) std::filesystem::resize_file(path, 100);
+  ASSERT_OK(reader.store->get(version, dir_ / "got-a"));
+  EXPECT_TRUE(read_tree(dir_ / "got-a") == read_tree(dir_ / "step-0"));
+}
+
+TEST_F(StoreTest, TheLastBaseIsNotKeptFromEviction) {
+  CheckpointShape one{.shards = 1, .tensors_per_shard = 2, .elements = 1'000'000};
+  Host trainer(shared_), reader(shared_);
+  for (int step = 0; step < 2; step++) trainer.publish(checkpoint(step, one), "run/" + std::to_string(step));
+  for (int step = 0; step < 2; step++) {
+    ASSERT_OK(reader.get("run/" + std::to_string(step), dir_ / ("got-" + std::to_string(step))));
+  }
+  auto before = reader.store->cache().usage().flat_bytes;
+  reader.store->cache().drop_version("run", 1);
+  EXPECT_LT(reader.store->cache().usage().flat_bytes, before * 3 / 4);  // nobody has it open any more
+}
+
+TEST_F(StoreTest, GetWritesFilesOfTheLongestNames) {
+  std::filesystem::create_directories(dir_ / "long");
+  for (char c : {'a', 'b'}) std::ofstream(dir_ / ("long/" + std::string(255, c))) << c;
+  Host trainer(shared_);
+  trainer.publish(dir_ / "long", "run/a");
+  ASSERT_OK(trainer.get("run/a", dir_ / "got"));
+  EXPECT_TRUE(read_tree(dir_ / "got") == read_tree(dir_ / "long"));
+}
+
 TEST_F(StoreTest, CompactionShortensPathsAndKeepsEveryByte) {
   CheckpointShape small{.shards = 1, .tensors_per_shard = 2, .elements = 60'000};
   Host trainer(shared_);
