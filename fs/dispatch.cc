@@ -55,7 +55,7 @@ Dispatch::Dispatch(Store& store, FsOptions options, SessionData& data, Notifier&
       follower_(store, inodes_, notifier, draft_inodes),
       removals_(store.clock(), data.interrupts, network_, std::move(remove)),
       tree_(store, options_, inodes_, data.interrupts, network_, removals_),
-      reads_(store, data.interrupts, network_),
+      reads_(store, data.interrupts, network_, disk_),
       directories_(tree_, !options_.allow_remove),
       draft_files_(options_, inodes_, tree_.draft_nodes(), tree_, disk_),
       draft_names_(store, options_, inodes_, tree_.draft_nodes(), tree_, removals_),

@@ -1,8 +1,11 @@
 #include "fs/reads.h"
 
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "fs/draft_nodes.h"
 #include "fs/parking.h"
 
 namespace weightfs {
@@ -46,7 +49,7 @@ void Reads::open(Request request, const VersionNodePtr& node, const fuse_file_in
 }
 
 void Reads::reply_open(Request request, const VersionNodePtr& node, OpenFilePtr file, fuse_file_info info) {
-  auto mode = passthrough_.acquire(node->id, file->complete() ? file->fd() : -1);
+  auto mode = passthrough_.acquire(node->id, to_pass_through(node->id, file));
   auto handle = std::make_unique<ReadHandle>(node, std::move(file), mode);
   handle->give_to(info);
   info.keep_cache = 1;  // the bytes of an inode never change
@@ -59,7 +62,52 @@ void Reads::reply_open(Request request, const VersionNodePtr& node, OpenFilePtr 
   }
 }
 
-void Reads::released(const ReadHandle& handle) { passthrough_.release(handle.node->id, handle.mode); }
+void Reads::released(const ReadHandle& handle) {
+  passthrough_.release(handle.node->id, handle.mode);
+  if (handle.mode == Passthrough::kCached) to_pass_through(handle.node->id, handle.file);  // the next time
+}
+
+std::optional<Reads::Stamp> Reads::stamp_of(int fd) {
+  struct stat st;
+  if (::fstat(fd, &st) != 0) return std::nullopt;
+  return Stamp{st.st_ino, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+}
+
+int Reads::to_pass_through(std::uint64_t inode, const OpenFilePtr& file) {
+  // complete() keeps its word also when the disk has refused blocks since; the bytes that are here tell.
+  if (!file->complete() || file->cached_bytes() < file->entry().size || passthrough_.state() != "on") return -1;
+  auto now = stamp_of(file->fd());
+  {
+    MutexLock lock(flushed_mutex_);
+    auto known = flushed_.find(inode);
+    if (now && known != flushed_.end() && known->second == *now) return file->fd();
+  }
+  if (now) flush_later(inode, file);
+  return -1;
+}
+
+void Reads::flush_later(std::uint64_t inode, const OpenFilePtr& file) {
+  {
+    MutexLock lock(flushed_mutex_);
+    if (!flushing_.insert(inode).second) return;
+  }
+  auto done = [this, inode](std::optional<Stamp> stamp) {
+    constexpr std::size_t kMost = 65536;
+    MutexLock lock(flushed_mutex_);
+    flushing_.erase(inode);
+    if (flushed_.size() >= kMost) flushed_.clear();
+    if (stamp) flushed_.insert_or_assign(inode, *stamp);
+  };
+  bool posted = disk_.post([file, done] {
+    auto stamp = stamp_of(file->fd());
+    // By a descriptor of its own: an error of the disk is told once to each, and the cache asks by the other.
+    Fd own(::open(proc_path(file->fd()).c_str(), O_RDONLY | O_CLOEXEC));
+    bool flushed = stamp && own.valid() && ::fdatasync(own.get()) == 0;
+    if (!flushed) spdlog::warn("not passed through: a cached file cannot be flushed: {}", Errno::last().name());
+    done(flushed ? stamp : std::nullopt);
+  });
+  if (!posted) done(std::nullopt);
+}
 
 void Reads::read(Request request, ReadHandle& handle, ByteRange range) {
   auto size = handle.file->entry().size;

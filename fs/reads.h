@@ -2,6 +2,10 @@
 // in the store, and no worker with it.
 #pragma once
 
+#include <map>
+#include <optional>
+#include <set>
+
 #include "fs/handles.h"
 #include "fs/options.h"
 #include "fs/passthrough.h"
@@ -11,8 +15,9 @@ namespace weightfs {
 
 class Reads {
  public:
-  Reads(Store& store, Interrupts& interrupts, WorkerPool& pool)
-      : store_(store), interrupts_(interrupts), opens_(pool, store.clock(), Duration(0)) {}
+  // `disk`: for flushing files.
+  Reads(Store& store, Interrupts& interrupts, WorkerPool& pool, WorkerPool& disk)
+      : store_(store), interrupts_(interrupts), opens_(pool, store.clock(), Duration(0)), disk_(disk) {}
 
   void open(Request request, const VersionNodePtr& node, const fuse_file_info& info);
   void read(Request request, ReadHandle& handle, ByteRange range);
@@ -29,11 +34,25 @@ class Reads {
  private:
   void reply_open(Request request, const VersionNodePtr& node, OpenFilePtr file, fuse_file_info info);
   void park(Request request, ReadHandle& handle, ByteRange range);
+  // The descriptor to be passed through, -1: not (yet). The kernel reads by itself then and nobody checks, so only what
+  // is on the disk for sure: complete now, and flushed since it was written to.
+  int to_pass_through(std::uint64_t inode, const OpenFilePtr& file) EXCLUDES(flushed_mutex_);
+  void flush_later(std::uint64_t inode, const OpenFilePtr& file) EXCLUDES(flushed_mutex_);
 
   Store& store_;
   Interrupts& interrupts_;
   Flights<std::uint64_t, OpenFilePtr> opens_;  // by the node's id
+  WorkerPool& disk_;
   Passthrough passthrough_;
+  struct Stamp {  // of a local file's content
+    std::uint64_t inode = 0;
+    std::int64_t seconds = 0, nanoseconds = 0;
+    friend bool operator==(const Stamp&, const Stamp&) = default;
+  };
+  static std::optional<Stamp> stamp_of(int fd);
+  Mutex flushed_mutex_;
+  std::map<std::uint64_t, Stamp> flushed_ GUARDED_BY(flushed_mutex_);
+  std::set<std::uint64_t> flushing_ GUARDED_BY(flushed_mutex_);
   std::atomic<dev_t> device_ = 0;
   std::atomic<std::uint64_t> from_disk_ = 0, waited_ = 0;
 };
