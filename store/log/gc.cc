@@ -29,6 +29,7 @@ class Collector {
       facts_.now = WFS_TRY(bucket_.server_time(options_.call));
     }
     WFS_TRY(delete_due());
+    if (options_.grace == Duration(0) && options_.dry_run) foretell_deletes();
     WFS_TRY(finish());
     return std::move(result_);
   }
@@ -41,6 +42,7 @@ class Collector {
   Status delete_due();
   Result<WallTime> time_of(std::uint64_t entry);
   Status remove_all(std::vector<GcItem> items);
+  void foretell_deletes();
 
   ModelLogs& logs_;
   ModelLog& log_;
@@ -124,6 +126,17 @@ Result<bool> Collector::collect() {
   }
   if (!result_.items.empty()) result_.ready = std::max(result_.ready.value_or(facts_.now), facts_.now + facts_.grace);
   return full && !options_.dry_run;
+}
+
+// Without a grace time a run deletes what it has just collected; the dry one says so.
+void Collector::foretell_deletes() {
+  auto collected = result_.items.size();
+  for (std::size_t i = 0; i < collected; i++) {
+    if (result_.items[i].what != GcItem::What::kCollected) continue;
+    auto item = result_.items[i];
+    item.what = GcItem::What::kDeleted;
+    result_.items.push_back(std::move(item));
+  }
 }
 
 // What was deleted is said even when nothing new was collected.
