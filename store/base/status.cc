@@ -43,6 +43,7 @@ Status Status::with(std::string_view context) const& { return Status(*this).with
 
 Status Status::with(std::string_view context) && {
   if (is_ok()) return {};
+  if (!context.empty() && message_.starts_with(std::string(context) + ": ")) return std::move(*this);  // said already
   return {code_, message_.empty() ? std::string(context) : std::string(context) + ": " + message_};
 }
 

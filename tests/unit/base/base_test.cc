@@ -27,6 +27,12 @@ TEST(StatusTest, TryUnwrapsOrReturnsTheErrorWithItsContext) {
   EXPECT_EQ(quarter(7).status().to_string(), "invalid: odd");
 }
 
+TEST(StatusTest, AContextThatTheMessageBeginsWithIsNotSaidTwice) {
+  Status error(Code::kNotFound, "qwen3: no such model");
+  EXPECT_EQ(error.with("qwen3").message(), "qwen3: no such model");
+  EXPECT_EQ(error.with("qwen").message(), "qwen: qwen3: no such model");
+}
+
 TEST(BytesTest, VarintsComeBackAndRefuseLongOrPaddedForms) {
   for (std::uint64_t value :
        {std::uint64_t{0}, std::uint64_t{127}, std::uint64_t{128}, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
