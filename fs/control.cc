@@ -266,7 +266,9 @@ Result<Json> ControlServer::commit(Connection& connection, const Json& request) 
   auto draft = store_.drafts().find(target.model, target.version);
   auto what = target.model.str() + "/" + target.version;
   if (!draft || draft->status().state == DraftState::kCommitted) {
-    auto version = WFS_TRY(store_.find_version(target.model, target.version, {.cancel = connection.cancel}).with(what));
+    auto found = store_.find_version(target.model, target.version, {.cancel = connection.cancel});
+    if (found.code() == Code::kNotFound) return Status(Code::kNotFound, what + ": no such draft; mkdir makes one");
+    auto version = WFS_TRY(std::move(found).with(what));
     return Json{{"version", percent_encode(what)}, {"number", version->node().number}, {"already", true}};
   }
   struct Wait {
@@ -377,7 +379,12 @@ Result<Json> ControlServer::wait(Connection& connection, const Json& request) {
 Result<Json> ControlServer::log(Connection& connection, const Json& request) {
   auto model = WFS_TRY(parsed<ModelName>(request, "model"));
   auto state = WFS_TRY(store_.refresh_model(model, {.cancel = connection.cancel}));
-  return Json{{"versions", control::to_json(*state)}};
+  Json removed = Json::array();  // as long as the log remembers them
+  for (const auto& [number, version] : state->versions) {
+    if (state->live(version.name) == &version) continue;
+    removed.push_back({{"name", percent_encode(version.name.str())}, {"number", number}});
+  }
+  return Json{{"versions", control::to_json(*state)}, {"removed", std::move(removed)}};
 }
 
 Result<Json> ControlServer::umount(const Json& request) {

@@ -57,6 +57,17 @@ std::uint64_t resident_bytes() {
   return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
+// As mountinfo has it.
+std::string real_path(const std::string& path) {
+  auto absolute = posix::absolute(path);
+  while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
+  if (char* real = ::realpath(absolute.c_str(), nullptr)) {
+    absolute = real;
+    ::free(real);
+  }
+  return absolute;
+}
+
 Status check_mountpoint(const std::string& path) {
   if (is_dead_mount(path)) {
     auto there = mount_at(path);
@@ -66,11 +77,14 @@ Status check_mountpoint(const std::string& path) {
     spdlog::warn("{}: the last mount's daemon is gone; clearing it away", path);
     WFS_TRY(unmount(path, true));
   }
-  auto st = WFS_TRY(posix::stat(path));
-  if (!S_ISDIR(st.st_mode)) return {Code::kInvalid, path + " is not a directory"};
+  auto stated = posix::stat(path);
+  if (stated.code() == Code::kNotFound) return {Code::kNotFound, path + " is not there; make the directory first"};
+  auto st = WFS_TRY(std::move(stated));
+  if (!S_ISDIR(st.st_mode)) return {Code::kInvalid, path + " is not a directory; name one to mount on"};
   auto there = mount_at(path);
   if (there && there->type == "fuse.weightfs") {
-    return {Code::kBusy, path + ": a weightfs is mounted here already: weightfs umount " + path};
+    return {Code::kBusy,
+            path + ": " + there->source + " is mounted here already; `weightfs umount " + path + "` ends it"};
   }
   return {};
 }
@@ -79,13 +93,10 @@ Status check_mountpoint(const std::string& path) {
 
 Mount::Mount(MountOptions options, Store& store) : options_(std::move(options)), store_(store) {}
 
+Status Mount::check(const std::string& mountpoint) { return check_mountpoint(real_path(mountpoint)); }
+
 Result<std::unique_ptr<Mount>> Mount::start(MountOptions options, Store& store) {
-  options.mountpoint = posix::absolute(options.mountpoint);
-  while (options.mountpoint.size() > 1 && options.mountpoint.back() == '/') options.mountpoint.pop_back();
-  if (char* real = ::realpath(options.mountpoint.c_str(), nullptr)) {  // as mountinfo has it
-    options.mountpoint = real;
-    ::free(real);
-  }
+  options.mountpoint = real_path(options.mountpoint);
   if (options.control_socket.empty()) options.control_socket = store.cache().dir() + "/control.sock";
   std::unique_ptr<Mount> mount(new Mount(std::move(options), store));
   WFS_TRY(mount->begin());

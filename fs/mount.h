@@ -42,6 +42,8 @@ class Mount {
   // kNotFound: no such directory. kPermission: no rights to it, to /dev/fuse or to allow_other. kBusy: something else
   // is wrong with the mount point; the message says what.
   static Result<std::unique_ptr<Mount>> start(MountOptions options, Store& store);
+  // What start() would say of the mount point, before a store is opened for it. Clears away a mount without a daemon.
+  static Status check(const std::string& mountpoint);
   ~Mount();  // as stop()
 
   // Serves until somebody unmounts, or SIGTERM, SIGINT or SIGHUP comes (Daemon::start has them blocked), or

@@ -1,16 +1,70 @@
 #include "tools/beside.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sys/xattr.h>
 
 #include <array>
 
 #include "fs/mount_table.h"
 #include "store/base/posix.h"
+#include "store/base/posix_at.h"
+#include "tools/interrupt.h"
 
 namespace weightfs::tools {
 
 Result<ControlClient> daemon_of_cache(const BucketArgs& args) {
   return ControlClient::connect(cache_dir_of(args) + "/control.sock");
+}
+
+namespace {
+
+constexpr auto kLookAgain = std::chrono::milliseconds(100);
+constexpr auto kSayAfter = std::chrono::seconds(1);
+
+// Is the lock free? What cannot be asked is for the store to find out.
+bool is_free(const std::string& cache_dir) {
+  Fd lock(::open((cache_dir + "/lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!lock.valid()) return true;
+  return posix::lock_exclusive(lock.get()).code() != Code::kBusy;
+}
+
+}  // namespace
+
+Result<CacheAccess> open_cache(const BucketArgs& args) {
+  auto started = std::chrono::steady_clock::now();
+  bool said = false;
+  for (;;) {
+    auto session = Session::open(args);
+    if (session) return CacheAccess{std::move(session).value(), std::nullopt};
+    if (session.code() != Code::kBusy) return std::move(session).status();
+    auto daemon = daemon_of_cache(args);
+    if (daemon) return CacheAccess{std::nullopt, std::move(daemon).value()};
+    if (interrupted()) return Status(Code::kInterrupted, "interrupted");
+    if (!said && std::chrono::steady_clock::now() - started > kSayAfter) {
+      said = true;
+      spdlog::warn("waiting: {}", session.status().message());
+    }
+    Clock::system().sleep_for(kLookAgain);
+  }
+}
+
+Status wait_for_free_cache(const std::string& cache_dir, Duration patience) {
+  auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!is_free(cache_dir)) {
+    auto daemon = ControlClient::connect(cache_dir + "/control.sock");
+    auto status = daemon ? daemon->call({{"op", "status"}}) : Result<control::Json>(daemon.status());
+    if (status) {
+      return {Code::kBusy, fmt::format("{} is mounted on {} already, by process {}; use that mount, or choose another "
+                                       "--cache-dir",
+                                       status->value("bucket", std::string()),
+                                       status->value("mountpoint", std::string()), status->value("pid", 0))};
+    }
+    if (std::chrono::steady_clock::now() >= deadline) return {};  // the store names who has it
+    Clock::system().sleep_for(kLookAgain);
+  }
+  return {};
 }
 
 Result<InMount> in_mount(const std::string& path) {

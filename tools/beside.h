@@ -14,6 +14,18 @@ namespace weightfs::tools {
 // The daemon that owns the cache of these arguments. kNotFound: none does.
 Result<ControlClient> daemon_of_cache(const BucketArgs& args);
 
+// The cache of these arguments: opened, or the daemon that owns it. Another command that has it open is waited for,
+// which a line on standard error tells.
+struct CacheAccess {
+  std::optional<Session> session;
+  std::optional<ControlClient> daemon;  // where there is no session
+};
+Result<CacheAccess> open_cache(const BucketArgs& args);
+
+// Returns when no process owns the cache. kBusy: a mount does, which the message names, or after `patience` still
+// another process.
+Status wait_for_free_cache(const std::string& cache_dir, Duration patience);
+
 // A request about `path` in a mount, with the daemon that answers it. `path` is MODEL/VERSION[/FILE] below the mount
 // point, percent-encoded; "" at its top. Errors name `path` and what to do.
 struct InMount {

@@ -17,6 +17,9 @@ Result<int> run(const Options& options) {
   if (draft.path.empty()) {
     return Status(Code::kInvalid, options.path + " is the top of a mount; name a draft's directory, DIR/MODEL/VERSION");
   }
+  if (decoded(draft.path).find('/') == std::string::npos) {
+    return Status(Code::kInvalid, options.path + " is a model; name a draft's directory, DIR/MODEL/VERSION");
+  }
   ProgressBar bar("commit " + printable(options.path));
   auto answer = draft.daemon.call({{"op", "commit"}, {"version", draft.path}}, bar.callback());
   bar.finish();

@@ -32,14 +32,9 @@ Result<Got> through_daemon(const Options& options, ControlClient daemon, const P
 }
 
 Result<Got> get(const Options& options, const Progress& progress) {
-  auto session = Session::open(options.bucket);
-  if (session.code() == Code::kBusy) {
-    auto daemon = daemon_of_cache(options.bucket);
-    if (!daemon) return std::move(session).status();  // another command, not a mount
-    return through_daemon(options, std::move(daemon).value(), progress);
-  }
-  if (!session) return std::move(session).status();
-  Store& store = **session;
+  CacheAccess cache = WFS_TRY(open_cache(options.bucket));
+  if (cache.daemon) return through_daemon(options, std::move(*cache.daemon), progress);
+  Store& store = **cache.session;
   VersionPtr version = WFS_TRY(store.find_version(*options.version.model, options.version.version, short_call()));
   WFS_TRY(store.get(version, options.dest, progress, long_call()));
   return Got{version->node().model.str() + "/" + version->record().name.str(), version->record().plain_bytes,

@@ -8,12 +8,16 @@
 #include "fs/daemon.h"
 #include "fs/mount.h"
 #include "store/base/posix.h"
+#include "tools/beside.h"
 #include "tools/log_setup.h"
 #include "tools/output.h"
 #include "tools/session.h"
 
 namespace weightfs::tools {
 namespace {
+
+// A daemon goes on for a moment after umount(8) has returned.
+constexpr auto kLastDaemonEnds = std::chrono::seconds(30);
 
 struct Options {
   BucketArgs bucket;
@@ -107,11 +111,18 @@ Result<int> serve(Options& options, Daemon& daemon) {
   };
   std::string cache_dir = options.store.cache_dir;
   limit_heap(options.store.memory);
+  Status place = Mount::check(options.mount.mountpoint);
+  if (!place) return fail(place);
+  Status free = wait_for_free_cache(cache_dir, kLastDaemonEnds);
+  if (!free) return fail(free);
   auto store = Store::open(std::move(options.store));
   if (!store) return fail(store.status());
   if (!options.foreground) log_to_file(cache_dir + "/weightfs.log");
   auto mount = Mount::start(std::move(options.mount), **store);
-  if (!mount) return fail(mount.status());
+  if (!mount) {
+    store->reset();  // who is told may mount again at once: the cache must be free by then
+    return fail(mount.status());
+  }
   daemon.ready();
   UnmountReport report = (*mount)->run();
   for (const std::string& name : report.published) spdlog::info("published {}", name);

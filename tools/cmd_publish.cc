@@ -26,14 +26,9 @@ Result<PublishResult> through_daemon(const Options& options, ControlClient daemo
 }
 
 Result<PublishResult> publish(const Options& options, const Progress& progress) {
-  auto session = Session::open(options.bucket);
-  if (session) {
-    return (*session)->publish(options.source, *options.version, options.parent, progress, long_call());
-  }
-  if (session.code() != Code::kBusy) return std::move(session).status();
-  auto daemon = daemon_of_cache(options.bucket);
-  if (!daemon) return std::move(session).status();  // another command, not a mount
-  return through_daemon(options, std::move(daemon).value(), progress);
+  CacheAccess cache = WFS_TRY(open_cache(options.bucket));
+  if (cache.daemon) return through_daemon(options, std::move(*cache.daemon), progress);
+  return (*cache.session)->publish(options.source, *options.version, options.parent, progress, long_call());
 }
 
 Result<int> run(const Options& options) {

@@ -46,6 +46,24 @@ Result<std::optional<std::string>> look_in_log(Store& store, const Options& opti
   return std::optional(found->name.str());
 }
 
+// Does the log that the mount's daemon reads have the live version `name` after all that were called newer_than?
+Result<bool> is_newer(const Options& options, const std::string& name) {
+  ControlClient daemon = WFS_TRY(daemon_of_mount(options.bucket.bucket));
+  auto asked = daemon.call({{"op", "log"}, {"model", percent_encode(options.what.model->str())}});
+  if (asked.code() == Code::kUnavailable || asked.code() == Code::kNotFound) return false;  // as look_in_log
+  control::Json log = WFS_TRY(std::move(asked));
+  auto newest = [&](const char* field, const std::string& wanted) {
+    std::uint64_t number = 0;
+    for (const auto& version : log.value(field, control::Json::array())) {
+      if (decoded(version.value("name", std::string())) != wanted) continue;
+      number = std::max(number, version.value("number", std::uint64_t{0}));
+    }
+    return number;
+  };
+  std::string than = options.newer_than->str();
+  return newest("versions", name) > std::max(newest("versions", than), newest("removed", than));
+}
+
 // In a mount: `latest`, and the state of the version's directory.
 Result<std::optional<std::string>> look_in_mount(const Options& options) {
   std::string model = options.bucket.bucket + "/" + options.what.model->str();
@@ -58,7 +76,7 @@ Result<std::optional<std::string>> look_in_mount(const Options& options) {
   auto state = version_state(model + "/" + name);
   if (!state && state.code() == Code::kNotFound) return std::optional<std::string>();
   if (WFS_TRY(std::move(state)) != "committed") return std::optional<std::string>();
-  if (options.newer_than && name == options.newer_than->str()) return std::optional<std::string>();
+  if (options.newer_than && !WFS_TRY(is_newer(options, name))) return std::optional<std::string>();
   return std::optional(name);
 }
 

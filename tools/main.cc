@@ -57,6 +57,18 @@ int finish(const char* command, Result<int> result) {
   return kFailed;
 }
 
+// CLI11 says only that a subcommand is required.
+std::string unknown_command(const CLI::App& app, int argc, char** argv) {
+  for (int i = 1; i < argc; i++) {
+    std::string word = argv[i];
+    if (word == "--log-level") i++;
+    if (word.starts_with("-")) continue;
+    auto commands = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; });
+    return commands.empty() ? word : "";
+  }
+  return "";
+}
+
 int run(int argc, char** argv) {
   CLI::App app(kAbout, "weightfs");
   std::string level = "warn";
@@ -88,6 +100,10 @@ int run(int argc, char** argv) {
     std::string name = named->get_parent() == nullptr ? "weightfs" : "weightfs " + named->get_name();
     return fmt::format("{}: {}; see `{} --help`\n", name, error.what(), name);
   });
+  if (std::string word = unknown_command(app, argc, argv); !word.empty()) {
+    print_error("", Status(Code::kInvalid, fmt::format("no command '{}'; see `weightfs --help`", word)));
+    return kWrongUsage;
+  }
   try {
     app.parse(argc, argv);
     set_up_log(level);

@@ -15,6 +15,14 @@ namespace {
 std::string_view remedy(const Status& status) {
   if (status.message().find("; ") != std::string::npos) return "";
   switch (status.code()) {
+    case Code::kNotFound:
+      if (status.message().find(": no such version") != std::string::npos) {
+        return "; `weightfs log BUCKET MODEL` lists the versions";
+      }
+      if (status.message().find(": no such model") != std::string::npos) {
+        return "; `weightfs ls BUCKET` lists the models";
+      }
+      return "";
     case Code::kUnavailable:
       return "; check the network and the endpoint, then try again";
     case Code::kPermission:

@@ -103,11 +103,15 @@ Result<std::unique_ptr<Bucket>> DirBucket::open(const std::string& path, const D
       WFS_TRY(posix::fsync_parent(root));
     } else if (made.code() != Code::kExists) {
       auto there = posix::exists(root);  // mkdir may lack a right that is not needed when it is there
+      if (made.code() == Code::kNotFound) {
+        return Status(Code::kNotFound, root + ": the directory it should be made in is not there; make that first");
+      }
       if (!there.is_ok() || !*there) return made;
     }
   }
   auto st = WFS_TRY(posix::stat(root));
-  if (!S_ISDIR(st.st_mode)) return Status(Code::kInvalid, root + " is not a directory");
+  if (!S_ISDIR(st.st_mode))
+    return Status(Code::kInvalid, root + " is not a directory; a bucket is one, or an s3:// or hf:// URL");
   WFS_TRY(posix::open(root, O_RDONLY | O_DIRECTORY));
   return std::unique_ptr<Bucket>(new DirBucket(std::move(root), options));
 }

@@ -69,7 +69,8 @@ Result<Fd> take_lock(int dir, const std::string& path) {
   auto lock = WFS_TRY(open_lock_file(dir).with("lock of cache directory " + path));
   auto status = posix::lock_exclusive(lock.get());
   if (status.code() == Code::kBusy) {
-    return Status(Code::kBusy, "cache directory " + path + " is in use by " + owner_of_lock(lock.get()));
+    return Status(Code::kBusy, "cache directory " + path + " is in use by " + owner_of_lock(lock.get()) +
+                                   "; wait for it, or choose another --cache-dir");
   }
   WFS_TRY(std::move(status).with("cache directory " + path));
   auto pid = std::to_string(::getpid()) + "\n";

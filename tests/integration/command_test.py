@@ -65,6 +65,78 @@ def test_wrong_usage_is_2_and_failure_is_1_each_with_one_line(t):
         host.fails(*args)
 
 
+def test_errors_name_the_thing_once_and_say_what_to_do(t):
+    host, bucket = t.host("a"), t.dir_bucket()
+    host.ok("publish", CHAIN[0], bucket, "m/v0")
+    for args, code, parts in ((["lss", bucket], 2, ["'lss'", "--help"]),
+                              (["ls", t.tmp / "no/such"], 1, [f"{t.tmp}/no/such:", "make that first"]),
+                              (["log", bucket, "none"], 1, ["none: no such model", "`weightfs ls BUCKET`"]),
+                              (["get", bucket, "m/none", t.tmp / "x"], 1, ["m/none: no such version", "`weightfs log BUCKET MODEL`"]),
+                              (["compact", bucket, "none"], 1, [": none: no such model"]),
+                              (["mount", bucket, t.tmp / "none"], 1, [f"{t.tmp}/none is not there", "make the directory"]),
+                              (["mount", bucket, CHAIN[0] / "config.json"], 1, ["is not a directory", "name one"])):
+        message = host.fails(*args, code=code)
+        for part in parts:
+            assert message.count(part) == 1, (part, message)
+    assert host.fails("compact", bucket, "none").count("none") == 1
+    mount = host.mount(bucket)
+    for path, parts in (("m", ["is a model", "MODEL/VERSION"]), ("m/none", ["m/none: no such draft", "mkdir"])):
+        message = host.fails("commit", mount / path)
+        assert all(message.count(part) == 1 for part in parts), message
+    elsewhere = t.tmp / "elsewhere"
+    elsewhere.mkdir()
+    message = host.fails("mount", bucket, elsewhere)
+    assert str(mount.dir) in message and str(mount.daemon.pid) in message and "--cache-dir" in message, message
+    message = host.fails("mount", bucket, mount.dir)
+    assert "mounted here already" in message and "weightfs umount" in message, message
+    mount.umount()
+
+
+def test_a_mount_may_follow_a_failed_or_an_ended_one_at_once(t):
+    host, bucket = t.host("a"), t.dir_bucket()
+    host.ok("publish", CHAIN[0], bucket, "m/v0")
+    directory = t.tmp / "mnt"
+    for end in (["fusermount3", "-u", directory], ["fusermount3", "-u", "-z", directory], [WEIGHTFS, "umount", directory]):
+        host.fails("mount", bucket, directory)
+        directory.mkdir()
+        host.ok("mount", bucket, directory)
+        t.cleanup.callback(subprocess.run, ["fusermount3", "-uzq", directory], check=False)
+        (directory / "m/draft").mkdir()  # a daemon with something to put away
+        (directory / "m/draft").rmdir()
+        subprocess.run(end, check=True, env=host.env)
+        directory.rmdir()
+
+
+def test_commands_that_need_the_same_cache_wait_for_each_other(t):
+    host, bucket = t.host("a"), t.dir_bucket()
+    source = t.tmp / "source"
+    source.mkdir()
+    (source / "noise.bin").write_bytes(os.urandom(8 << 20))
+    limited = [WEIGHTFS, "publish", source, bucket, "m/v0", "--bandwidth", "3M"]
+    first = t.process(*limited, env=host.env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    lock = host.cache
+    harness.wait_for("the first has the cache", lambda: list(lock.glob("*/lock")) or first.poll() is not None)
+    second = host.run("publish", CHAIN[0], bucket, "n/v0")
+    assert second.returncode == 0, second.stderr
+    assert first.wait(harness.TIMEOUT) == 0, first.stderr.read()
+    assert host.versions(bucket, "m") == ["v0"] and host.versions(bucket, "n") == ["v0"]
+
+
+def test_wait_in_a_mount_never_takes_an_older_version_for_a_newer_one(t):
+    host, bucket = t.host("a"), t.dir_bucket()
+    for i in range(3):
+        host.ok("publish", CHAIN[i], bucket, f"m/v{i}")
+    mount = host.mount(bucket, "--poll", "200ms")
+    host.ok("rm", bucket, "m/v2")
+    harness.wait_for("v1 is the newest", lambda: os.readlink(mount / "m/latest") == "v1")
+    for newest in ("v2", "v1"):  # removed; the newest itself
+        for where in (bucket, mount.dir):
+            message = host.fails("wait", where, "m", "--newer-than", newest, "--timeout", "300ms")
+            assert f"newer than {newest}" in message, message
+    assert host.ok("wait", mount.dir, "m", "--newer-than", "v0", "--timeout", "30s") == "m/v1\n"
+    mount.umount()
+
+
 def test_credentials_in_a_url_are_refused_and_not_repeated(t):
     message = t.host("a").fails("ls", "s3://AKIASECRET:hunter2@bucket/prefix")
     assert "hunter2" not in message and "AKIASECRET" not in message, message
@@ -131,6 +203,19 @@ def test_a_removed_version_is_gone_and_gc_keeps_the_others(t):
     host.ok("publish", CHAIN[0], bucket, "m/v0")
     t.host("third").ok("get", bucket, "m/v0", t.tmp / "v0")
     harness.expect_same_tree(t.tmp / "v0", CHAIN[0])
+
+
+def test_a_dry_gc_says_what_the_real_one_does(t):
+    host, bucket = t.host("a"), t.dir_bucket()
+    host.ok("publish", CHAIN[0], bucket, "m/v0")
+    for grace in ("0s", "1h"):
+        host.ok("publish", CHAIN[1], bucket, "m/v1")
+        host.ok("rm", bucket, "m/v1")
+        foretold = host.json("gc", bucket, "--dry-run", "--grace", grace)
+        done = host.json("gc", bucket, "--grace", grace)
+        assert (done["deleted_objects"] > 0) == (grace == "0s"), done
+        for field in ("deleted_objects", "deleted_bytes", "collected_objects", "waiting_objects", "kept_objects"):
+            assert foretold[field] == done[field], (grace, field, foretold, done)
 
 
 def test_mount_goes_to_the_background_and_umount_ends_it(t):
