@@ -3,7 +3,9 @@
 import collections
 import os
 import re
+import shutil
 import subprocess
+import sys
 import threading
 import time
 
@@ -51,6 +53,22 @@ def race(t, bucket, env=None):
     print(f"one name: won {dict(won)}")
     for mount in mounts:
         mount.umount()
+
+
+def test_execve_with_a_file_of_a_draft_open_ends_and_interrupts_nothing(t):
+    # execve closes what is O_CLOEXEC while it holds the lock that /proc/PID/stat waits for: a daemon that read that file
+    # to answer the close would wait for ever, and with it everybody who looks at the process.
+    mount = t.host("a").mount(t.dir_bucket(), "--settle", "200ms")
+    (mount / "m").mkdir()
+    shutil.copytree(CHAIN[0], mount / "m/.v.tmp")
+    script = "import os, sys; fd = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND); os.execv('/bin/true', ['true'])"
+    process = t.process(sys.executable, "-c", script, mount / "m/.v.tmp/model.safetensors")
+    assert process.wait(harness.TIMEOUT) == 0
+    assert not mount.state("m/.v.tmp").startswith("interrupted"), mount.state("m/.v.tmp")
+    os.rename(mount / "m/.v.tmp", mount / "m/v")
+    mount.wait_committed("m/v")
+    expect_same_tree(mount / "m/v", CHAIN[0])
+    mount.umount()
 
 
 def test_two_daemons_race_fifty_times(t):
