@@ -205,6 +205,18 @@ def test_a_removed_version_is_gone_and_gc_keeps_the_others(t):
     harness.expect_same_tree(t.tmp / "v0", CHAIN[0])
 
 
+def test_get_writes_files_of_any_legal_name(t):
+    host, bucket = t.host("a"), t.dir_bucket()
+    source = t.tmp / "source"
+    source.mkdir()
+    for name in ("n" * 255, "m" * 239, "line\nbreak", b"\xff\x01".decode(errors="surrogateescape")):
+        (source / name).write_text(f"{len(name)}")
+    host.ok("publish", source, bucket, "m/v")
+    for cache in ("a", "b"):  # from the publisher's cache, and from the bucket
+        t.host(cache).ok("get", bucket, "m/v", t.tmp / cache)
+        harness.expect_same_tree(t.tmp / cache, source)
+
+
 def test_a_dry_gc_says_what_the_real_one_does(t):
     host, bucket = t.host("a"), t.dir_bucket()
     host.ok("publish", CHAIN[0], bucket, "m/v0")
