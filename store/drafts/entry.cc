@@ -151,7 +151,7 @@ std::optional<VersionRef> DraftEntry::parent() const {
 }
 
 // The states of a record: "open", "interrupted", "failed"; "publishing": somebody asked for it, and nobody has written
-// since; "committing": commit_id may be in the log.
+// since; "committing": commit_id may be in the log; "committed": it is there, and the files are on their way elsewhere.
 DraftRecord DraftEntry::record() const {
   DraftRecord out;
   out.id = id_;
@@ -161,7 +161,9 @@ DraftRecord DraftEntry::record() const {
   out.commit_id = commit_id_;
   nlohmann::json extra = {{"boot", manager_.boot_}};
   auto asked_for = machine_.asked_for();
-  if (machine_.committing()) {
+  if (result_) {
+    out.state = "committed";
+  } else if (machine_.committing()) {
     out.state = "committing";
   } else if (asked_for && machine_.writers() == 0) {
     out.state = "publishing";

@@ -43,6 +43,11 @@ Result<std::unique_ptr<Drafts>> make_drafts(DraftsOptions options) {
 // Earlier runs.
 
 void DraftManager::recover(const DraftRecord& record, const std::string& boot) {
+  if (record.state == "committed") {
+    auto status = options_.cache->delete_draft(record.id);
+    if (!status) spdlog::warn("draft {} is committed, but stays: {}", record.id, status.message());
+    return;
+  }
   auto model = ModelName::parse(record.model);
   if (!model) {
     spdlog::error("draft {} is left alone: {}", record.id, model.status().message());

@@ -167,7 +167,11 @@ void DraftManager::published(const DraftEntryPtr& entry, std::uint64_t attempt, 
   }
   auto what = entry->model().str() + "/" + entry->name();
   bool failed = before.state == DraftState::kPublishing && after.state == DraftState::kFailed;
-  if (after.state == DraftState::kCommitted && result && options_.take_over) options_.take_over(entry->root(), *result);
+  if (after.state == DraftState::kCommitted && result && options_.take_over) {
+    // From here on the folder loses its files: nobody may see it again, not even after a crash.
+    entry->save().ignore("after a crash the folder may be seen, until the log is read");
+    options_.take_over(entry->root(), *result);
+  }
   if (after.state == DraftState::kCommitted || deleted) {
     forget_committed(entry);
   } else if (failed) {

@@ -277,6 +277,9 @@ class DraftsTest : public ::testing::Test {
       MutexLock lock(mutex_);
       changed_ids_.insert(id);
     };
+    out.take_over = [this](const std::string& root, const PublishResult&) {
+      if (on_take_over_) on_take_over_(root);
+    };
     out.watcher = [this](ProcessWatcher::Ended ended) -> Result<std::unique_ptr<ProcessWatcher>> {
       auto watcher = std::make_unique<FakeWatcher>(std::move(ended));
       watcher_ = watcher.get();
@@ -348,6 +351,7 @@ class DraftsTest : public ::testing::Test {
   FolderCache folder_;
   FakePublisher publisher_;
   std::set<std::string> live_;
+  std::function<void(const std::string& root)> on_take_over_;
   Mutex mutex_;
   std::set<std::string> changed_ids_ GUARDED_BY(mutex_);
   FakeWatcher* watcher_ = nullptr;

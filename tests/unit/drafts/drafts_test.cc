@@ -461,6 +461,22 @@ TEST_F(DraftsTest, WhatWasAskedForGoesOnAfterTheDaemonsEndButNotAfterThePowersEn
   EXPECT_THAT(drafts_->find(model_, "b")->status().text(), StartsWith("interrupted"));
 }
 
+TEST_F(DraftsTest, ACommittedDraftThatACrashLeftIsNotSeenAgain) {
+  folder_.put_record({.id = std::string(32, '1'), .model = "m", .name = "x", .state = "committed"});
+  restart();
+  EXPECT_THAT(drafts_->list(), IsEmpty());
+  EXPECT_THAT(folder_.drafts(), IsEmpty());
+}
+
+TEST_F(DraftsTest, TheRecordSaysCommittedBeforeTheFilesGo) {
+  std::string id, state;
+  on_take_over_ = [&](const std::string&) { state = folder_.record(id).state; };
+  id = cp("a")->id();
+  pass(seconds(2));
+  EXPECT_THAT(publisher_.published(), ElementsAre("a"));
+  EXPECT_EQ(state, "committed");
+}
+
 TEST_F(DraftsTest, HostileRecordsDoNoHarm) {
   folder_.put_record({.id = std::string(32, '1'), .model = "a/b", .name = "x"});
   folder_.put_record({.id = std::string(32, '2'), .model = "m", .name = "latest", .state = "committing"});
