@@ -20,6 +20,8 @@ class KernelChannel {
  public:
   // The session is mounted and not yet read from. Its userdata is the SessionData that has this object.
   Status take_over(fuse_session* session, bool want_passthrough);
+  // The kernel has been told what is taken of what it offered; before, the answers below are false.
+  bool answered() const { return granted_.load() != 0; }
   bool parallel_directories() const { return (granted_.load() & kParallelDirectories) != 0; }
   // The kernel offered it, and was told that it is taken.
   bool passthrough() const { return passthrough_.load(); }

@@ -139,6 +139,10 @@ Status Mount::begin() {
     while (!initialized_ && !ended_) {
       if (!changed_.wait_until(mutex_, deadline)) break;
     }
+    // libfuse says so before it answers; what was granted is known after that.
+    while (initialized_ && !ended_ && !data_.channel.answered() && std::chrono::steady_clock::now() < deadline) {
+      changed_.wait_until(mutex_, std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
+    }
     if (!initialized_) return {Code::kUnavailable, options_.mountpoint + ": the kernel does not answer the mount"};
   }
   if (auto entry = mount_at(options_.mountpoint)) dispatch_->reads().set_device(device_number(*entry));
