@@ -20,7 +20,11 @@ Result<std::vector<ModelGc>> gc_bucket(Store& store, const GcOptions& options) {
   std::vector<ModelGc> done;
   for (const ModelName& model : models) {
     if (options.call.cancel && options.call.cancel->cancelled()) return Status(Code::kInterrupted, "interrupted");
-    done.push_back({model, gc(store.logs(), model, options)});
+    auto result = gc(store.logs(), model, options);
+    // A publisher has sent the first objects of a model that has no version yet. Without a log nothing could stop it
+    // from committing them: they stay.
+    if (result.code() == Code::kNotFound) continue;
+    done.push_back({model, std::move(result)});
   }
   return done;
 }

@@ -16,7 +16,8 @@ struct ModelGc {
   ModelName model;
   Result<GcResult> result;
 };
-// Blocking. gc of every model of the bucket: what one model's damage prevents does not prevent the others'.
+// Blocking. gc of every model of the bucket: what one model's damage prevents does not prevent the others'. What was
+// sent for a model that has no version yet is left alone.
 Result<std::vector<ModelGc>> gc_bucket(Store& store, const GcOptions& options = {});
 
 }  // namespace weightfs

@@ -29,7 +29,9 @@ class Walk {
     }
     std::sort(models.begin(), models.end());
     for (const ModelName& model : models) {
-      WFS_TRY(one_model(model));
+      auto status = one_model(model);
+      if (status.code() == Code::kNotFound && !scope_.model) continue;  // its first version is on its way
+      WFS_TRY(std::move(status));
       if (findings_.stopped()) break;
     }
     return findings_.finish(report_);

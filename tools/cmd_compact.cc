@@ -36,7 +36,9 @@ Result<int> run(const Options& options) {
       fmt::print("{}: {}\n", printable(model.str()), edge.why);
       std::fflush(stdout);
     };
-    CompactResult result = WFS_TRY(compactor.run(model, {}, step, long_call()).with(model.str()));
+    auto run = compactor.run(model, {}, step, long_call());
+    if (run.code() == Code::kNotFound && !options.model) continue;  // its first version is on its way
+    CompactResult result = WFS_TRY(std::move(run).with(model.str()));
     sum.skip_edges += result.skip_edges;
     sum.full_edges += result.full_edges;
     sum.declined += result.declined;

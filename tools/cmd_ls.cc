@@ -40,6 +40,7 @@ Result<int> list_models(Store& store, const Options& options) {
   Status first_error;
   for (const ModelName& model : models) {
     auto state = store.refresh_model(model, short_call());
+    if (state.code() == Code::kNotFound) continue;  // its first version is on its way
     Status status = !state ? state.status() : (*state)->broken.value_or(Status());
     if (!status && first_error) first_error = status.with(model.str());
     if (!state) continue;

@@ -356,4 +356,18 @@ def test_the_fstab_helper_mounts(t):
     host.ok("umount", directory)
 
 
+def test_a_model_whose_first_version_is_on_its_way_is_no_fault(t):
+    host, bucket = t.host("a"), t.dir_bucket()
+    host.ok("publish", CHAIN[0], bucket, "m/v")
+    packs = pathlib.Path(bucket) / "new" / "packs"
+    packs.mkdir(parents=True)
+    (packs / ("1" * 32 + "-0")).write_bytes(b"frames")
+    assert [model["name"] for model in host.json("ls", bucket)["models"]] == ["m"]
+    for command in (["verify"], ["verify", "--deep"], ["gc", "--grace", "0s"], ["compact"]):
+        host.ok(command[0], bucket, *command[1:])
+    assert (packs / ("1" * 32 + "-0")).exists()
+    for command in (["ls", bucket, "new"], ["log", bucket, "new"]):
+        assert "new: no such model" in host.fails(*command)
+
+
 harness.main(globals())

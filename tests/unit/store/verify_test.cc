@@ -123,6 +123,18 @@ TEST_F(VerifyTest, ARemovedVersionIsGoneAndGcKeepsWhatTheOthersNeed) {
   EXPECT_EQ(testing::read_tree(dir_ / "got"), testing::read_tree(dir_ / "step-3"));
 }
 
+TEST_F(VerifyTest, AModelWithoutAVersionYetIsNeitherDamageNorLitter) {
+  auto store = host();
+  publish(*store, "m/v0", 0);
+  auto sent = ObjectKey::parse("new/packs/" + std::string(32, '1') + "-0").value();
+  ASSERT_OK(bucket_.objects().put(sent, as_bytes("frames"), IfExists::kFail));
+  auto done = gc_bucket(*host(), {.grace = Duration(0)});
+  ASSERT_OK(done);
+  for (const ModelGc& model : *done) EXPECT_OK(model.result);
+  EXPECT_TRUE(damage().empty());
+  EXPECT_EQ(bucket_.objects().contents(sent.str()).size(), 6u);
+}
+
 TEST_F(VerifyTest, DiffCountsWhatPublishCounted) {
   auto store = host();
   publish(*store, "m/v0", 0);
