@@ -13,8 +13,18 @@ namespace {
 std::atomic<std::size_t> allocations{0};
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#include <sanitizer/allocator_interface.h>
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define WEIGHTFS_SANITIZED
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WEIGHTFS_SANITIZED
+#endif
+
+#if defined(WEIGHTFS_SANITIZED)
+// Of sanitizer/allocator_interface.h, which g++ comes without.
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, std::size_t),
+                                                         void (*on_free)(const volatile void*));
 namespace {
 void on_malloc(const volatile void*, std::size_t) { allocations.fetch_add(1, std::memory_order_relaxed); }
 void on_free(const volatile void*) {}
