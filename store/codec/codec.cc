@@ -18,7 +18,7 @@ Status decode_sparse(Scratch::Impl& scratch, ElementType type, ByteSpan frame, B
   if (base.size() != out.size()) return corrupt("sparse frame: the base has another length");
   // The streams are read eight bytes at a time.
   auto padded = scratch.frame.first(frame.size() + kBitSlack);
-  std::copy(frame.begin(), frame.end(), padded.begin());
+  std::fill(std::copy(frame.begin(), frame.end(), padded.begin()), padded.end(), std::byte{0});
   WFS_TRY(parse_sparse(type, padded.first(frame.size()), out.size(), scratch.sparse));
   auto elements = out.size() / width(type);
   WFS_TRY(decode_sparse(type, scratch.sparse, scratch.decoding, base.data(), out.data(), elements));
