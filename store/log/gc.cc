@@ -142,6 +142,7 @@ void Collector::foretell_deletes() {
 // What was deleted is said even when nothing new was collected.
 Status Collector::finish() {
   std::vector<GcItem> beats;
+  beats.reserve(heartbeats_.size());
   for (const auto& key : heartbeats_)
     beats.push_back({GcItem::What::kDeleted, key, 0, "heartbeat of no upload under way"});
   WFS_TRY(remove_all(std::move(beats)));

@@ -10,7 +10,7 @@ namespace weightfs {
 
 // What gc knows besides the model's own state. The listing is older than every state, and `now` older than the listing.
 struct GcFacts {
-  WallTime now{};  // by the server's clock
+  WallTime now;  // by the server's clock
   Duration grace{};
   std::map<ObjectKey, ObjectInfo> listed;  // everything below the model's prefix
   std::uint64_t snapshot = 0;              // the newest one's entry when these were the newest two:
