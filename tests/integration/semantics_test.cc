@@ -76,7 +76,7 @@ TEST(SemanticsTest, EveryConsoleBlockDoesWhatItSays) {
     for (const auto& step : block) script += step.command + "\necho '" + mark + "'\n";
     auto file = store.cache().dir() + "/script";
     std::ofstream(file) << script;
-    auto output = run_shell("bash " + file, nullptr, session.path());
+    auto output = run_shell("timeout 120 bash " + file, nullptr, session.path());
     std::istringstream lines(output);
     for (const auto& step : block) {
       std::vector<std::string> actual;
