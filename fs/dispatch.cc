@@ -57,7 +57,7 @@ Dispatch::Dispatch(Store& store, FsOptions options, SessionData& data, Notifier&
       tree_(store, options_, inodes_, data.interrupts, network_, removals_),
       reads_(store, data.interrupts, network_, disk_),
       directories_(tree_, !options_.allow_remove),
-      draft_files_(options_, inodes_, tree_.draft_nodes(), tree_, disk_),
+      draft_files_(options_, inodes_, tree_.draft_nodes(), tree_, disk_, data.interrupts),
       draft_names_(store, options_, inodes_, tree_.draft_nodes(), tree_, removals_),
       xattrs_(store, tree_, std::move(control_socket)) {}
 
@@ -274,10 +274,10 @@ struct Operations {
   }
 
   static void flush(fuse_req_t req, fuse_ino_t /*ino*/, fuse_file_info* info) {
-    handle(req, "flush", [&](Dispatch&, Request request) {
+    handle(req, "flush", [&](Dispatch& d, Request request) {
       auto* draft = draft_handle(info);
       if (draft == nullptr) return request.ok();
-      DraftFiles::flush(std::move(request), *draft);
+      d.draft_files_.flush(std::move(request), *draft);
     });
   }
 

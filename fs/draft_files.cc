@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <optional>
+
 namespace weightfs {
 namespace {
 
@@ -53,6 +55,22 @@ void fail_writer(Request& request, const DraftNode& node, Errno error) {
   request.fail(error);
 }
 
+// A file of a draft that waits in close() for its upload.
+struct Closing {
+  explicit Closing(Request r) : request(std::move(r)) {}
+  Request request;
+  Mutex mutex;
+  bool done GUARDED_BY(mutex) = false;
+  std::optional<Ticket> ticket GUARDED_BY(mutex);
+};
+
+// What is written is uploaded behind the writer; where the file may not be read, at the commit.
+void read_behind(const DraftNode& node) {
+  Fd readable(::open(proc_path(node.path.get()).c_str(), O_RDONLY | O_CLOEXEC | O_NOATIME));
+  if (!readable.valid()) readable = Fd(::open(proc_path(node.path.get()).c_str(), O_RDONLY | O_CLOEXEC));
+  if (readable.valid()) node.draft->read_behind(node.inode, std::move(readable));
+}
+
 }  // namespace
 
 void give_to_caller(const FsOptions& options, int directory, int fd, const Caller& caller) {
@@ -81,6 +99,7 @@ void DraftFiles::open(Request request, const DraftNodePtr& node, fuse_file_info 
     if (writable) {
       auto told = draft.writer_opened(writer, node->inode, tid);
       if (!told.is_ok()) return request.fail(told, node->full_path());
+      read_behind(*node);
     }
     handle = std::make_unique<DraftFile>(node, std::move(fd), writer);
   } else {
@@ -146,6 +165,7 @@ std::unique_ptr<DraftFile> DraftFiles::create_local(Request& request, const Draf
       request.fail(told, node->full_path());
       return nullptr;
     }
+    read_behind(*node);
   }
   return std::make_unique<DraftFile>(node, std::move(fd), writer);
 }
@@ -185,7 +205,7 @@ void DraftFiles::write(Request request, const DraftFile& handle, std::uint64_t o
     }
   }
   if (done == 0 && error) return fail_writer(request, node, *error);
-  node.draft->changed(request.caller().tid);
+  node.draft->wrote(request.caller().tid, node.inode, {offset, done});
   request.written(done);
 }
 
@@ -249,7 +269,7 @@ void DraftFiles::allocate(Request request, const DraftFile& handle, int mode, By
     }
   }
   if (error) return fail_writer(request, node, *error);
-  node.draft->changed(request.caller().tid);
+  node.draft->wrote(request.caller().tid, node.inode, range);
   request.ok();
 }
 
@@ -269,7 +289,8 @@ void DraftFiles::copy(Request request, const DraftFile& from, off_t from_offset,
     if (copied < 0) error = Errno::last();
   }
   if (error) return request.fail(*error);  // the caller falls back to read and write
-  node.draft->changed(request.caller().tid);
+  auto start = static_cast<std::uint64_t>(to_offset) - static_cast<std::uint64_t>(copied);  // it was moved on
+  node.draft->wrote(request.caller().tid, node.inode, {start, static_cast<std::uint64_t>(copied)});
   request.written(static_cast<std::size_t>(copied));
 }
 
@@ -280,11 +301,40 @@ void DraftFiles::lseek(Request request, const DraftFile& handle, off_t offset, i
 }
 
 void DraftFiles::flush(Request request, const DraftFile& handle) {
-  if (handle.writer != 0) {
-    auto tid = request.caller().tid;
-    handle.node->draft->flushed(handle.writer, tid, is_exiting(tid));
-  }
-  request.ok();
+  if (handle.writer == 0) return request.ok();
+  auto tid = request.caller().tid;
+  bool exiting = is_exiting(tid);
+  handle.node->draft->flushed(handle.writer, tid, exiting);
+  if (exiting) return request.ok();
+  auto closing = std::make_shared<Closing>(std::move(request));
+  auto token = interrupts_.add(tid, false, [closing] {
+    std::optional<Ticket> ticket;
+    {
+      MutexLock lock(closing->mutex);
+      ticket = closing->ticket;
+      if (!ticket) return closing->done;
+    }
+    ticket->cancel();
+    return true;
+  });
+  closing->request.interrupts_as(token);
+  auto node = handle.node;  // with the answer the handle may go
+  auto ticket =
+      node->draft->close_file(node->inode, [closing, token, &interrupts = interrupts_, node](const Status& status) {
+        interrupts.remove(token);
+        std::optional<Ticket> dropped;  // it may hold this very function
+        {
+          MutexLock lock(closing->mutex);
+          closing->done = true;
+          dropped.swap(closing->ticket);
+        }
+        if (status.is_ok()) return closing->request.ok();
+        // Who sees that, or dies of the signal that ended it, may not have written all he meant to.
+        node->draft->writer_failed(node->inode, status);
+        closing->request.fail(status, node->full_path());
+      });
+  MutexLock lock(closing->mutex);
+  if (!closing->done) closing->ticket = std::move(ticket);
 }
 
 void DraftFiles::fsync(Request request, const DraftFile& handle, bool data_only) {

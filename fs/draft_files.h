@@ -14,8 +14,9 @@ namespace weightfs {
 class DraftFiles {
  public:
   // `disk` takes what may last: fsync of gigabytes must not hold a worker.
-  DraftFiles(const FsOptions& options, Inodes& inodes, DraftNodes& nodes, Tree& tree, WorkerPool& disk)
-      : options_(options), inodes_(inodes), nodes_(nodes), tree_(tree), disk_(disk) {}
+  DraftFiles(const FsOptions& options, Inodes& inodes, DraftNodes& nodes, Tree& tree, WorkerPool& disk,
+             Interrupts& interrupts)
+      : options_(options), inodes_(inodes), nodes_(nodes), tree_(tree), disk_(disk), interrupts_(interrupts) {}
 
   void open(Request request, const DraftNodePtr& node, fuse_file_info info);
   void create(Request request, const DraftNodePtr& parent, const std::string& name, mode_t mode, fuse_file_info info);
@@ -27,7 +28,8 @@ class DraftFiles {
   void copy(Request request, const DraftFile& from, off_t from_offset, const DraftFile& to, off_t to_offset,
             std::size_t length);
   static void lseek(Request request, const DraftFile& handle, off_t offset, int whence);
-  static void flush(Request request, const DraftFile& handle);
+  // Waits, off the worker, for the upload of what was written.
+  void flush(Request request, const DraftFile& handle);
   void fsync(Request request, const DraftFile& handle, bool data_only);
   void fsync_directory(Request request, const DraftNodePtr& node);
   static void released(const DraftFile& handle);
@@ -41,6 +43,7 @@ class DraftFiles {
   DraftNodes& nodes_;
   Tree& tree_;
   WorkerPool& disk_;
+  Interrupts& interrupts_;
   std::atomic<std::uint64_t> writers_ = 0;
 };
 

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "store/base/names.h"
+#include "store/base/posix.h"
 #include "store/base/status.h"
 #include "store/store.h"
 
@@ -77,6 +78,17 @@ class Draft {
   virtual void flushed(WriterHandle handle, pid_t tid, bool exiting) = 0;
   // RELEASE of a writable handle: its last flush decides whether it was interrupted.
   virtual void released(WriterHandle handle) = 0;
+  // The file's bytes are uploaded behind its writers, read through `readable`; after writer_opened. May be left out:
+  // then they are uploaded at the commit.
+  virtual void read_behind(DraftInode /*inode*/, Fd /*readable*/) {}
+  // changed(), and where.
+  virtual void wrote(pid_t tid, DraftInode /*inode*/, ByteRange /*range*/) { changed(tid); }
+  // close() of a writable handle, after flushed(): `done` comes once, maybe at once, with what close() is to answer: OK
+  // when what is in the file now is in the bucket, or where nobody wants to wait (StoreOptions::close_waits).
+  virtual Ticket close_file(DraftInode /*inode*/, std::function<void(Status)> done) {
+    done(Status());
+    return {};
+  }
   virtual int writers() const = 0;                // writable handles open now
   virtual Status charge(std::int64_t bytes) = 0;  // about to grow; kNoSpace
 

@@ -89,6 +89,14 @@ class StoreImpl final : public Store {
     drafts.automatic = options_.follow;
     drafts.publish = [this](const DraftSource& source, const std::string& commit_id, const Progress& progress,
                             const CallOptions& options) { return publish_draft(source, commit_id, progress, options); };
+    drafts.close_waits = options_.close_waits;
+    drafts.uploads = [this](const DraftSource& source, std::function<DraftWants()> wants) {
+      StageSetup setup{source.id, source.root, source.spool_dir, source.model, [wants = std::move(wants)] {
+                         auto now = wants();
+                         return StageWants{now.parent, now.name, now.wait};
+                       }};
+      return std::static_pointer_cast<DraftUploads>(publisher_.stage(std::move(setup)));
+    };
     drafts.take_over = [this](const std::string& root, const PublishResult& result) {
       publisher_.take_over(root, result.node, {std::chrono::minutes(1), cancel_});
     };
@@ -273,6 +281,7 @@ class StoreImpl final : public Store {
     job.parent = source.parent;
     job.commit_id = commit_id;
     job.spool_dir = source.spool_dir;
+    job.stage = std::static_pointer_cast<Stage>(source.uploads);  // made above
     job.not_committed = source.not_committed;
     job.before_commit = source.before_commit;
     auto result = publisher_.run(job, progress, options);

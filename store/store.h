@@ -31,6 +31,7 @@ struct StoreOptions {
   Duration poll = std::chrono::seconds(5);
   Duration settle = std::chrono::seconds(1);        // writer ended
   Duration settle_live = std::chrono::seconds(30);  // writer lives, or cannot be told
+  bool close_waits = true;                          // close() of a file of a draft waits for its upload
   bool follow = false;                              // poll the bucket in the background (mounts)
   bool compact = false;                             // make skip and full edges in the background (mounts that publish)
   Duration fault_patience = std::chrono::minutes(10);

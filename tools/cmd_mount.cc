@@ -151,6 +151,12 @@ void add_options(CLI::App& app, Options& options) {
                "How long a complete draft rests before it is published when its writer has ended (default: 1s)");
   add_duration(app, "--settle-live", &store.settle_live,
                "The same while its writer lives, or cannot be told (default: 30s)");
+  app.add_option_function<std::string>(
+         "--close", [&store](const std::string& text) { store.close_waits = text == "wait"; },
+         "Whether close() of a file in a draft waits until the bucket has it, and reports what failed (default: wait); "
+         "with background, only the commit does")
+      ->type_name("wait|background")
+      ->check(CLI::IsMember(std::vector<std::string>{"wait", "background"}));
   add_duration(app, "--poll", &store.poll, "How often to ask the bucket for new versions (default: 5s)");
   app.add_option_function<std::vector<std::string>>(
          "--warm",

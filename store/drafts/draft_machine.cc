@@ -358,6 +358,14 @@ void DraftMachine::decide_wanted(DraftActions& actions, SteadyTime now) {
   }
 }
 
+bool DraftMachine::about_to_commit() const {
+  if (phase_ == Phase::kPublishing || phase_ == Phase::kCommitting) return true;
+  if (phase_ != Phase::kOpen || !idle()) return false;
+  if (want_asked_ || want_rename_) return true;
+  bool incomplete = checked_ == generation_ && !missing_.empty();
+  return final_name_ && !interrupted_ && !incomplete && by_creator_alone() && creator_ended_ && generation_ > 1;
+}
+
 SteadyTime DraftMachine::settle_due() const {
   if (by_creator_alone() && creator_ended_) return std::max(last_change_, ended_at_) + times_.settle;
   return last_change_ + times_.settle_live;

@@ -120,6 +120,10 @@ class DraftMachine {
   void released(WriterHandle handle, SteadyTime now);
   // `name`: of the program, for the message.
   void process_ended(ProcessId process, ProcessEnd end, const std::string& name, SteadyTime now);
+  DraftInode inode_of(WriterHandle handle) const {
+    auto found = handles_.find(handle);
+    return found == handles_.end() ? 0 : found->second.inode;
+  }
   int writers() const { return static_cast<int>(handles_.size()); }
 
   // The directory's name.
@@ -152,6 +156,8 @@ class DraftMachine {
   DraftActions decide(SteadyTime now);
 
   DraftStatus status(SteadyTime now) const;
+  // It is on its way to the log, or will be soon: its writer has ended, or it is being committed.
+  bool about_to_commit() const;
   bool interrupted() const { return interrupted_.has_value(); }
   bool committing() const { return phase_ == Phase::kCommitting; }
   bool job_running() const { return job_; }

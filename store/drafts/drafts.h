@@ -10,6 +10,7 @@
 #include "store/bucket/bucket.h"
 #include "store/draft.h"
 #include "store/drafts/writers.h"
+#include "store/uploads.h"
 
 namespace weightfs {
 
@@ -29,6 +30,14 @@ struct DraftSource {
   // To be called right before the first request that can make the version exist. It makes commit_id durable. False:
   // send nothing, return kInterrupted. After true the draft cannot be changed until the outcome is known.
   std::function<bool()> before_commit;
+  std::shared_ptr<DraftUploads> uploads;  // what was made of it behind its writers; may be null
+};
+
+// What uploads behind the writers of a draft ask about it.
+struct DraftWants {
+  std::string name;
+  ParentChoice parent;
+  bool wait = false;  // an older draft of the model is about to be committed
 };
 
 // Publishes; the files stay in the draft (see DraftsOptions::take_over). On a thread of the drafts, which may take as
@@ -51,6 +60,10 @@ struct DraftsOptions {
   // A daemon: publish by the settle rules, go on with commits of an earlier run. Otherwise only what is asked for.
   bool automatic = true;
   PublishDraft publish;
+  // Begins uploads behind the writers of a draft; empty: none, everything is sent at the commit. `wants` may be called
+  // for as long as the uploads live.
+  std::function<std::shared_ptr<DraftUploads>(const DraftSource& source, std::function<DraftWants()> wants)> uploads;
+  bool close_waits = true;  // close() of a writable file waits for its upload
   // Moves the files of a committed draft into the cache, before its folder is removed. On the publishing thread, no
   // lock held, when the draft's state is kCommitted already: so nobody sees a folder with half of them. May be empty.
   std::function<void(const std::string& root, const PublishResult& result)> take_over;

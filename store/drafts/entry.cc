@@ -116,7 +116,54 @@ void DraftEntry::flushed(WriterHandle handle, pid_t, bool exiting) {
 }
 
 void DraftEntry::released(WriterHandle handle) {
+  std::shared_ptr<DraftUploads> uploads;
+  DraftInode inode;
+  {
+    MutexLock lock(mutex_);
+    uploads = uploads_;
+    inode = machine_.inode_of(handle);
+  }
+  if (uploads && inode != 0) uploads->released(inode);
   tell([&](auto& machine, auto now) { machine.released(handle, now); });
+}
+
+std::shared_ptr<DraftUploads> DraftEntry::uploads() const {
+  MutexLock lock(mutex_);
+  return uploads_;
+}
+
+void DraftEntry::drop_uploads() {
+  std::shared_ptr<DraftUploads> gone;
+  {
+    MutexLock lock(mutex_);
+    no_uploads_ = true;
+    gone.swap(uploads_);
+  }
+  if (gone) gone->drop();
+}
+
+void DraftEntry::read_behind(DraftInode inode, Fd readable) {
+  auto uploads = this->uploads();
+  if (!uploads) uploads = manager_.begin_uploads(shared_from_this());
+  if (uploads) uploads->opened(inode, std::move(readable));
+}
+
+void DraftEntry::wrote(pid_t tid, DraftInode inode, ByteRange range) {
+  changed(tid);
+  if (auto uploads = this->uploads()) uploads->wrote(inode, range);
+}
+
+Ticket DraftEntry::close_file(DraftInode inode, std::function<void(Status)> done) {
+  auto uploads = this->uploads();
+  if (!uploads) {
+    done(Status());
+    return {};
+  }
+  if (manager_.options().close_waits) return uploads->closed(inode, std::move(done));
+  done(Status());
+  // It is uploaded all the same; what fails is told by the commit.
+  uploads->closed(inode, [](const Status&) {});
+  return {};
 }
 
 Status DraftEntry::charge(std::int64_t bytes) { return manager_.options().cache->charge_draft(bytes); }

@@ -14,6 +14,7 @@
 #include "store/cache/cache.h"
 #include "store/draft.h"
 #include "store/drafts/draft_machine.h"
+#include "store/uploads.h"
 
 namespace weightfs {
 
@@ -39,6 +40,9 @@ class DraftEntry final : public Draft, public std::enable_shared_from_this<Draft
   void writer_failed(DraftInode inode, const Status& why) override EXCLUDES(mutex_);
   void flushed(WriterHandle handle, pid_t tid, bool exiting) override EXCLUDES(mutex_);
   void released(WriterHandle handle) override EXCLUDES(mutex_);
+  void read_behind(DraftInode inode, Fd readable) override EXCLUDES(mutex_);
+  void wrote(pid_t tid, DraftInode inode, ByteRange range) override EXCLUDES(mutex_);
+  Ticket close_file(DraftInode inode, std::function<void(Status)> done) override EXCLUDES(mutex_);
   int writers() const override EXCLUDES(mutex_);
   Status charge(std::int64_t bytes) override;
   Status set_parent(const ParentChoice& parent) override EXCLUDES(mutex_, record_mutex_);
@@ -46,6 +50,8 @@ class DraftEntry final : public Draft, public std::enable_shared_from_this<Draft
 
  private:
   friend class DraftManager;
+  std::shared_ptr<DraftUploads> uploads() const EXCLUDES(mutex_);
+  void drop_uploads() EXCLUDES(mutex_);
   using Tids = std::map<pid_t, std::pair<std::optional<ProcessId>, SteadyTime>>;
 
   std::optional<ProcessId> process_of(pid_t tid) EXCLUDES(mutex_);
@@ -74,7 +80,9 @@ class DraftEntry final : public Draft, public std::enable_shared_from_this<Draft
   std::string name_ GUARDED_BY(mutex_);
   ParentChoice parent_ GUARDED_BY(mutex_);
   std::string commit_id_ GUARDED_BY(mutex_);
-  bool asked_ GUARDED_BY(mutex_) = false;  // somebody asked for a commit since the start
+  std::shared_ptr<DraftUploads> uploads_ GUARDED_BY(mutex_);  // from the first writer on
+  bool no_uploads_ GUARDED_BY(mutex_) = false;                // it is gone
+  bool asked_ GUARDED_BY(mutex_) = false;                     // somebody asked for a commit since the start
   std::shared_ptr<CancelToken> cancel_ GUARDED_BY(mutex_);
   std::vector<CommitDone> waiters_ GUARDED_BY(mutex_);
   std::optional<PublishResult> result_ GUARDED_BY(mutex_);

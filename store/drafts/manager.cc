@@ -13,7 +13,8 @@ DraftManager::DraftManager(DraftsOptions options)
     : options_(std::move(options)),
       clock_(options_.clock ? *options_.clock : Clock::system()),
       check_pool_("draft-check", 1),
-      publish_pool_("draft-publish", std::max<std::size_t>(options_.publishers, 1)) {}
+      publish_pool_("draft-publish", std::max<std::size_t>(options_.publishers, 1)),
+      sync_pool_("draft-sync", std::max<std::size_t>(options_.publishers, 1)) {}
 
 DraftManager::~DraftManager() {
   shut_down(now());
@@ -239,6 +240,7 @@ Status DraftManager::remove(const DraftPtr& draft) {
     WFS_TRY(entry->remove_folder(later).with(what));
   }
   drop(entry);
+  entry->drop_uploads();
   pump(entry);
   if (!later) {
     // Its folder is empty: should the record come back, it is an empty draft, which rmdir removes.
@@ -344,8 +346,10 @@ void DraftManager::shut_down(SteadyTime deadline) {
     }
     timer_.join();
   }
+  for (auto& entry : entries()) entry->drop_uploads();
   check_pool_.stop();
   publish_pool_.stop();
+  sync_pool_.stop();
   for (auto& entry : entries()) {
     std::vector<CommitDone> waiters;
     bool save;

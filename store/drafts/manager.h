@@ -7,6 +7,7 @@
 //   writers            SystemWatcher                 tells the ends of processes, pump()  a pidfd
 //   draft-check0       DraftManager                  completeness, reasons                the local disk
 //   draft-publish0, 1  DraftManager                  the publish function, listeners      the network, until cancelled
+//   draft-sync0, 1     DraftManager                  fsync of what is published           the local disk
 // Locks: DraftEntry::record_mutex_ before each of DraftEntry::mutex_, DraftManager::mutex_, DraftManager::work_mutex_,
 // under which no other is taken.
 #pragma once
@@ -63,6 +64,12 @@ class DraftManager final : public Drafts {
   void recover(const DraftRecord& record, const std::string& boot) EXCLUDES(mutex_);
   void restore(DraftMachine& machine, const DraftRecord& record, const std::string& boot) const;
 
+  // Uploads behind writers: those of the entry, begun now where there are none; null: there shall be none.
+  std::shared_ptr<DraftUploads> begin_uploads(const DraftEntryPtr& entry) EXCLUDES(mutex_);
+  DraftWants wants(const DraftEntry& entry) const EXCLUDES(mutex_);
+  bool older_comes_first(const DraftEntry& entry) const EXCLUDES(mutex_);
+  DraftSource source_of(const DraftEntry& entry) const;
+
   // Work. No lock may be held.
   void pump(const DraftEntryPtr& entry) EXCLUDES(work_mutex_);
   void process_ended(ProcessId process, ProcessEnd end, const std::string& name);
@@ -94,7 +101,7 @@ class DraftManager final : public Drafts {
   bool shut_down_ GUARDED_BY(work_mutex_) = false;
 
   std::unique_ptr<ProcessWatcher> watcher_;
-  WorkerPool check_pool_, publish_pool_;
+  WorkerPool check_pool_, publish_pool_, sync_pool_;
   std::jthread timer_;
 };
 

@@ -3,6 +3,7 @@
 
 #include "store/base/digest.h"
 #include "store/drafts/completeness.h"
+#include "store/drafts/durable.h"
 #include "store/drafts/manager.h"
 
 namespace weightfs {
@@ -10,6 +11,28 @@ namespace {
 
 // The whole publish of a large version over a slow link; what hangs is found by the requests' own deadlines.
 constexpr auto kPublishDeadline = std::chrono::hours(24 * 7);
+
+// The files of a draft on their way to the disk.
+class Synced {
+ public:
+  void done(Status status) {
+    MutexLock lock(mutex_);
+    status_ = std::move(status);
+    changed_.notify_all();
+  }
+  Status wait(const CancelToken* cancel) {
+    MutexLock lock(mutex_);
+    while (!status_ && !cancel->cancelled()) {
+      changed_.wait_until(mutex_, std::chrono::steady_clock::now() + std::chrono::milliseconds(100));
+    }
+    return status_ ? *status_ : Status(Code::kInterrupted, "cancelled");
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<Status> status_ GUARDED_BY(mutex_);
+};
 
 }  // namespace
 
@@ -104,17 +127,61 @@ void DraftManager::commit(const DraftPtr& draft, CommitDone done) {
   pump(entry);
 }
 
+DraftSource DraftManager::source_of(const DraftEntry& entry) const {
+  DraftSource source{.id = entry.id(), .root = entry.root(), .model = entry.model()};
+  source.spool_dir = options_.cache->draft_spool_dir(entry.id());
+  return source;
+}
+
+std::shared_ptr<DraftUploads> DraftManager::begin_uploads(const DraftEntryPtr& entry) {
+  if (!options_.uploads || options_.read_only) return nullptr;
+  std::weak_ptr<DraftEntry> weak = entry;
+  auto made = options_.uploads(source_of(*entry), [this, weak] {
+    auto alive = weak.lock();
+    return alive ? wants(*alive) : DraftWants{};
+  });
+  MutexLock lock(entry->mutex_);
+  if (entry->no_uploads_) return nullptr;
+  if (!entry->uploads_) entry->uploads_ = made;
+  return entry->uploads_;
+}
+
+DraftWants DraftManager::wants(const DraftEntry& entry) const {
+  DraftWants out;
+  out.wait = older_comes_first(entry);
+  MutexLock lock(entry.mutex_);
+  out.name = entry.name_;
+  out.parent = entry.parent_;
+  return out;
+}
+
+bool DraftManager::older_comes_first(const DraftEntry& entry) const {
+  if (!options_.automatic) return false;
+  for (auto& other : entries()) {
+    if (other.get() == &entry || other->model() != entry.model()) continue;
+    MutexLock lock(other->mutex_);
+    if (other->machine_.about_to_commit()) return true;
+  }
+  return false;
+}
+
 void DraftManager::publish(const DraftEntryPtr& entry, DraftActions::Start start,
                            const std::shared_ptr<CancelToken>& cancel) {
   Status kept;  // why before_commit said no, where that is an error of its own
-  DraftSource source{.id = entry->id(), .root = entry->root(), .model = entry->model()};
-  source.spool_dir = options_.cache->draft_spool_dir(entry->id());
+  auto source = source_of(*entry);
   source.resumed = start.resumed;
+  source.uploads = entry->uploads();
   source.not_committed = [&] {
     MutexLock lock(entry->mutex_);
     entry->machine_.not_committed(start.attempt);
   };
-  source.before_commit = [&] { return before_commit(entry, start.attempt, kept); };
+  // What the commit makes of the files must outlive a power cut: after one, a commit under way goes on from them.
+  auto synced = std::make_shared<Synced>();
+  post(sync_pool_, [synced, root = entry->root()] { synced->done(sync_tree(root)); });
+  source.before_commit = [&] {
+    kept = synced->wait(cancel.get()).with("the files cannot be made durable");
+    return kept.is_ok() && before_commit(entry, start.attempt, kept);
+  };
   std::string commit_id;
   bool asked_for;
   {
@@ -187,6 +254,7 @@ void DraftManager::published(const DraftEntryPtr& entry, std::uint64_t attempt, 
 
 void DraftManager::forget_committed(const DraftEntryPtr& entry) {
   drop(entry);
+  entry->drop_uploads();
   // Should the record stay, its commit id is found in the log after a restart, and it goes then.
   auto status = options_.cache->delete_draft(entry->id());
   if (!status) spdlog::warn("draft {}: its record stays: {}", entry->id(), status.message());

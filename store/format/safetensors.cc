@@ -190,8 +190,8 @@ class HeaderBuilder {
     return {};
   }
 
-  // Everything is there: names once each, and the data without hole and overlap from 0 to `data_size`.
-  Status finish(std::uint64_t data_size) {
+  // Everything is there: names once each, and the data without hole and overlap from 0 to `data_size` (where known).
+  Status finish(std::optional<std::uint64_t> data_size) {
     auto& records = list_.records_;
     auto name = [&](const TensorList::Record& record) { return list_.name_of(record); };
     std::sort(records.begin(), records.end(), [&](const auto& a, const auto& b) { return name(a) < name(b); });
@@ -208,7 +208,7 @@ class HeaderBuilder {
       if (record.start != end) return invalid("tensors overlap, or leave a hole");
       end = record.end;
     }
-    return end == data_size ? Status() : invalid("the tensors do not end where the file does");
+    return !data_size || end == *data_size ? Status() : invalid("the tensors do not end where the file does");
   }
 
  private:
@@ -264,8 +264,14 @@ Result<Header> parse_header(ByteSpan text, std::uint64_t file_size) {
   WFS_TRY(scan_header(text, [&](const RawTensor& tensor) { return builder.count(tensor); }));
   builder.reserve();
   WFS_TRY(scan_header(text, [&](const RawTensor& tensor) { return builder.add(tensor); }));
-  WFS_TRY(builder.finish(file_size - header.data_start));
+  std::optional<std::uint64_t> data_size;
+  if (file_size != kUnknownSize) data_size = file_size - header.data_start;
+  WFS_TRY(builder.finish(data_size));
   return header;
+}
+
+std::uint64_t described_size(const Header& header) {
+  return header.tensors.empty() ? header.data_start : header.tensors[header.tensors.size() - 1].bytes.end();
 }
 
 Result<Header> read_header(const ReadAt& read, std::uint64_t file_size) {

@@ -120,9 +120,13 @@ codec::ElementType element_type(std::string_view dtype);
 // Length of the JSON, from the file's first 8 bytes.   kInvalid: not a safetensors file of this size.
 Result<std::uint64_t> header_length(ByteSpan first8, std::uint64_t file_size);
 
-// Parses the JSON of a file of `file_size` bytes in two passes over it: memory beyond `json` stays below its size.
-// kInvalid, with the reason, for whatever the reference parser refuses.
+inline constexpr std::uint64_t kUnknownSize = ~std::uint64_t{0};
+
+// Parses the JSON of a file of `file_size` bytes (kUnknownSize: as many as the tensors need) in two passes over it:
+// memory beyond `json` stays below its size. kInvalid, with the reason, for whatever the reference parser refuses.
 Result<Header> parse_header(ByteSpan json, std::uint64_t file_size);
+// Where the last tensor ends: the size of the file that a header describes.
+std::uint64_t described_size(const Header& header);
 
 // Reads and parses through `read` (fills the span from that offset of the file, or fails).
 using ReadAt = std::function<Status(std::uint64_t offset, MutableByteSpan out)>;

@@ -1,42 +1,21 @@
 #include "store/publish/edge_writer.h"
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <set>
 
 #include "store/base/mutex.h"
-#include "store/codec/codec.h"
-#include "store/publish/pack_writer.h"
 
 namespace weightfs {
 namespace {
 
-// So that a page of blocks that all have so many stays below kMaxPage.
-constexpr std::size_t kMaxSegments = 128;
-
-codec::Scratch& thread_scratch() {
-  thread_local codec::Scratch scratch;
-  return scratch;
-}
-
 // What one block became; waits in line until those before it are written.
 struct Coded {
   Status status;
-  ListedBlock listed;
-  BlockFrame frame;
-  Bytes bytes;  // the frame
-  std::uint64_t changed = 0;
+  EncodedBlock block;
+  bool placed = false;  // its frame is in the pack already
   bool done = false;
 };
-
-std::uint64_t count_changed(ByteSpan base, ByteSpan target, std::size_t width) {
-  std::uint64_t changed = 0;
-  for (std::size_t at = 0; at + width <= target.size(); at += width) {
-    changed += std::memcmp(base.data() + at, target.data() + at, width) != 0;
-  }
-  return changed;
-}
 
 class EdgeWriter {
  public:
@@ -46,7 +25,11 @@ class EdgeWriter {
         encode_pool_(encode_pool),
         progress_(progress),
         options_(options),
-        pack_(bucket, upload_pool, input.model, input.spool_dir, input.object_size, options) {}
+        own_pack_(input.pack != nullptr
+                      ? nullptr
+                      : std::make_unique<PackWriter>(
+                            bucket, upload_pool, PackPlace{input.model, input.spool_dir, input.object_size}, options)),
+        pack_(input.pack != nullptr ? *input.pack : *own_pack_) {}
 
   Result<EdgeOutput> run() {
     auto status = encode_all();
@@ -61,6 +44,7 @@ class EdgeWriter {
       return serialize_index(index_);
     }));
     output_.edge = pack_.edge();
+    output_.edge.frames = frames_;
     output_.edge.from = input_.from;
     return std::move(output_);
   }
@@ -112,49 +96,19 @@ class EdgeWriter {
   }
 
   Status try_encode(std::uint32_t file, const BlockSpan& block, Coded& coded) {
-    thread_local Bytes target, base, frame;
-    target.resize(block.range.length);
-    WFS_TRY(input_.read_target(file, block.range, target));
-    base.clear();
+    auto target =
+        WFS_TRY(read_block(block, [&](MutableByteSpan out) { return input_.read_target(file, block.range, out); }));
+    coded.block.listed = listed_block(block, target);
+    if (auto found = input_.frames != nullptr ? input_.frames->find(coded.block.listed) : std::nullopt) {
+      coded.block.frame = std::move(found->frame);
+      coded.block.changed_elements = found->changed_elements;
+      coded.placed = true;
+      return {};
+    }
     std::vector<BaseSegment> segments;
     if (input_.base_of) segments = input_.base_of(file, block);
-    if (segments.size() > kMaxSegments) segments.clear();
-    bool partial = false;
-    for (const auto& segment : segments) {
-      auto at = base.size();
-      base.resize(at + segment.length);
-      auto into = MutableByteSpan(base).subspan(at);
-      if (segment.file == BaseSegment::kNone) {
-        std::fill(into.begin(), into.end(), std::byte{0});
-        partial = true;
-      } else {
-        WFS_TRY(input_.read_base(segment.file, {segment.offset, segment.length}, into).with("parent"));
-      }
-    }
-    frame.resize(codec::kMaxFrame);
-    auto encoded = codec::encode_block(thread_scratch(), block.type, base, target, frame);
     bool tensor = block.range.offset >= input_.files[file].data_start;
-    if (tensor && !segments.empty()) {
-      coded.changed = encoded.changed_elements;
-      if (partial) {
-        coded.changed = 0;
-        std::size_t at = 0;
-        for (const auto& segment : segments) {
-          if (segment.file != BaseSegment::kNone) {
-            coded.changed += count_changed(ByteSpan(base).subspan(at, segment.length),
-                                           ByteSpan(target).subspan(at, segment.length), codec::width(block.type));
-          }
-          at += segment.length;
-        }
-      }
-    }
-    coded.listed = {static_cast<std::uint32_t>(block.range.length), static_cast<std::uint8_t>(block.type),
-                    Xxh128::of(target)};
-    coded.frame.codec = static_cast<std::uint8_t>(encoded.codec);
-    if (codec::needs_base(encoded.codec)) coded.frame.base = std::move(segments);
-    coded.bytes.assign(frame.begin(), frame.begin() + static_cast<std::ptrdiff_t>(encoded.frame_length));
-    if (!coded.bytes.empty()) coded.frame.digest = Sha256::of(coded.bytes);
-    return {};
+    return encode_frame(block, target, tensor, std::move(segments), input_.read_base, coded.block);
   }
 
   // Writes the first block of the line once it is encoded.
@@ -168,16 +122,22 @@ class EdgeWriter {
     under_way_ -= place.block.range.length;
     auto& coded = *place.coded;
     WFS_TRY(std::move(coded.status));
-    if (!coded.bytes.empty()) {
-      auto at = WFS_TRY(pack_.append(coded.bytes));
-      coded.frame.object = at.object;
-      coded.frame.offset = at.offset;
-      coded.frame.length = at.length;
+    auto& frame = coded.block.frame;
+    if (!coded.placed && !coded.block.bytes.empty()) {
+      WFS_TRY(pack_.wait_for_room());
+      auto at = WFS_TRY(pack_.append(coded.block.bytes));
+      frame.object = at.object;
+      frame.offset = at.offset;
+      frame.length = at.length;
     }
-    output_.changed_elements += coded.changed;
-    WFS_TRY(note_base_pages(coded.frame));
-    page_.blocks.push_back(coded.listed);
-    page_.frames.push_back(std::move(coded.frame));
+    if (!coded.placed && input_.frames != nullptr) {
+      input_.frames->add(coded.block.listed, {frame, coded.block.changed_elements});
+    }
+    frames_ += frame.length > 0 ? 1 : 0;
+    output_.changed_elements += coded.block.changed_elements;
+    WFS_TRY(note_base_pages(frame));
+    page_.blocks.push_back(coded.block.listed);
+    page_.frames.push_back(std::move(frame));
     if (page_.blocks.size() == kPageBlocks) WFS_TRY(end_page(place.file));
     if (progress_) progress_(place.block.range.length);
     return {};
@@ -228,7 +188,9 @@ class EdgeWriter {
   WorkerPool& encode_pool_;
   const std::function<void(std::uint64_t)>& progress_;
   const CallOptions& options_;
-  PackWriter pack_;
+  const std::unique_ptr<PackWriter> own_pack_;
+  PackWriter& pack_;
+  std::uint64_t frames_ = 0;  // that blocks have
   EdgeOutput output_;
   PackIndex index_;
   Bytes meta_;     // pages, in order

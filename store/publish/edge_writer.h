@@ -12,10 +12,23 @@
 #include "store/format/layout.h"
 #include "store/format/pack.h"
 #include "store/materialize/file_map.h"
+#include "store/publish/block_encoder.h"
+#include "store/publish/pack_writer.h"
 
 namespace weightfs {
 
-using ReadFile = std::function<Status(std::uint32_t file, ByteRange range, MutableByteSpan out)>;
+// Frames that are in a pack already, by what they decode to.
+class FrameTable {
+ public:
+  virtual ~FrameTable() = default;
+  struct Found {
+    BlockFrame frame;  // with its place
+    std::uint64_t changed_elements = 0;
+  };
+  // Any thread may call.
+  virtual std::optional<Found> find(const ListedBlock& block) const = 0;
+  virtual void add(const ListedBlock& block, const Found& found) = 0;
+};
 
 struct EdgeInput {
   ModelName model;  // whose log will announce it: the pack lies there
@@ -33,6 +46,10 @@ struct EdgeInput {
   std::string spool_dir;                                // for objects on their way; made when missing
   std::uint64_t object_size = std::uint64_t{64} << 20;  // begin another object from here on; at most kMaxPackObject
   std::uint64_t window = std::uint64_t{64} << 20;       // plain bytes under way at once
+  // A pack begun before, and its frames; null: a new pack. Blocks that have a frame there get that one: what is read of
+  // the target now decides, by its digest.
+  PackWriter* pack = nullptr;
+  FrameTable* frames = nullptr;
 };
 
 struct EdgeOutput {

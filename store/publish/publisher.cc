@@ -8,6 +8,7 @@
 #include "store/log/operations.h"
 #include "store/log/probe.h"
 #include "store/publish/base_match.h"
+#include "store/publish/base_reader.h"
 #include "store/publish/edge_writer.h"
 #include "store/publish/parent_choice.h"
 
@@ -15,6 +16,7 @@ namespace weightfs {
 namespace {
 
 constexpr int kAttempts = 4;
+constexpr std::uint64_t kFrameMemory = 256;  // bytes that a frame takes while its draft waits for the commit
 
 PublishResult result_of(const ModelName& model, const VersionRecord& record) {
   PublishResult result{.version = {model, record.name}, .node = {model, record.number}};
@@ -36,45 +38,35 @@ Publisher::Publisher(Bucket& bucket, Cache& cache, ModelLogs& logs, Versions& ve
       versions_(versions),
       window_(std::max<std::uint64_t>(memory / 8, 8 << 20)),
       encode_pool_("encode", threads),
-      upload_pool_("upload", 4) {}
+      behind_pool_("behind", threads),
+      upload_pool_("upload", 4),
+      stage_pool_("stage", 8),
+      stage_timer_("stage-timer"),
+      stage_tools_{bucket, versions, stage_pool_, encode_pool_, behind_pool_, upload_pool_, stage_timer_, 0,
+                   0,      {},       {}} {
+  stage_tools_.window = std::max<std::uint64_t>(memory / 16, 8 << 20);
+  stage_tools_.most_frames = std::max<std::uint64_t>(memory / 16 / kFrameMemory, 4096);
+  stage_tools_.choose_base = [this](const StageSetup& setup, const StageWants& wants, const SourceTree& sample,
+                                    const CallOptions& options) { return stage_base(setup, wants, sample, options); };
+  stage_tools_.greet = [this](const ModelName& model, const CallOptions& options) -> Status {
+    WFS_TRY(probe_once(options));
+    return refresh(model, options).status();
+  };
+}
 
 void Publisher::stop() {
+  stage_timer_.stop();
+  stage_pool_.stop();
   encode_pool_.stop();
+  behind_pool_.stop();
   upload_pool_.stop();
 }
 
+std::shared_ptr<Stage> Publisher::stage(StageSetup setup) {
+  return std::make_shared<Stage>(stage_tools_, std::move(setup));
+}
+
 namespace {
-
-// Reads one version's files for as long as a publish needs them.
-class BaseReader {
- public:
-  BaseReader(Versions& versions, VersionPtr version, const CallOptions& options)
-      : versions_(versions), version_(std::move(version)), options_(options) {}
-  Status read(std::uint32_t file, ByteRange range, MutableByteSpan out) {
-    std::shared_ptr<VersionFile> opened;
-    {
-      MutexLock lock(mutex_);
-      auto found = open_.find(file);
-      if (found != open_.end()) opened = found->second;
-    }
-    if (!opened) {
-      opened = WFS_TRY(versions_.open_file(version_, file, options_));
-      MutexLock lock(mutex_);
-      if (open_.size() >= 64) open_.clear();  // a bound on descriptors; those in use live on
-      open_[file] = opened;
-    }
-    return opened->read_now(range, out, options_);
-  }
-  const VersionPtr& version() const { return version_; }
-  const Manifest& manifest() const { return version_->manifest(); }
-
- private:
-  Versions& versions_;
-  const VersionPtr version_;
-  const CallOptions& options_;
-  Mutex mutex_;
-  std::map<std::uint32_t, std::shared_ptr<VersionFile>> open_ GUARDED_BY(mutex_);
-};
 
 constexpr std::size_t kRecent = 4;  // versions that are sampled besides the newest
 
@@ -82,9 +74,14 @@ constexpr std::size_t kRecent = 4;  // versions that are sampled besides the new
 
 // The newest version, unless a sample shows another that is whole in the cache to be a fifth cheaper: a recent one (a
 // run that went back to an earlier checkpoint), or the one of the same name in the model that this one was forked from.
-Result<NodeRef> Publisher::cheapest_parent(const PublishJob& job, const SourceTree& tree, const ModelState& state,
+Result<NodeRef> Publisher::cheapest_parent(const Wanted& wanted, const SourceTree& tree, const ModelState& state,
                                            const CallOptions& options) {
   auto live = state.live_versions();
+  auto is_live = [&](const NodeRef& node) {
+    auto other = logs_.get(node.model).state();
+    const auto* record = other->version(node.number);
+    return record != nullptr && record->removed == 0;
+  };
   std::vector<NodeRef> candidates{{state.model, live.back()->number}};
   auto add = [&](const NodeRef& node) {
     auto other = logs_.get(node.model).state();
@@ -92,10 +89,17 @@ Result<NodeRef> Publisher::cheapest_parent(const PublishJob& job, const SourceTr
     bool whole = record != nullptr && cache_.cached_bytes(node.model.str(), node.number) >= record->plain_bytes;
     if (whole && std::find(candidates.begin(), candidates.end(), node) == candidates.end()) candidates.push_back(node);
   };
+  // What is uploaded already is as good as the newest, unless that is far cheaper.
+  if (wanted.staged && is_live(*wanted.staged)) {
+    if (*wanted.staged == candidates[0]) return candidates[0];
+    candidates.insert(candidates.begin(), *wanted.staged);
+  }
   for (std::size_t i = 1; i <= kRecent && i < live.size(); i++) add({state.model, live[live.size() - 1 - i]->number});
   for (const auto& origin : bases_of(state)) {
     auto other = logs_.get(origin).state();
-    if (const auto* same = other->live(job.version)) add({origin, same->number});
+    auto version = VersionName::parse(wanted.name);
+    const auto* same = version.is_ok() ? other->live(*version) : nullptr;
+    if (same != nullptr) add({origin, same->number});
   }
   if (candidates.size() == 1) return candidates[0];
   SourceReader reader(tree);
@@ -108,14 +112,14 @@ Result<NodeRef> Publisher::cheapest_parent(const PublishJob& job, const SourceTr
   return candidates[cheapest_candidate(costs)];
 }
 
-Result<std::optional<NodeRef>> Publisher::choose_parent(const PublishJob& job, const SourceTree& tree,
+Result<std::optional<NodeRef>> Publisher::choose_parent(const Wanted& wanted, const SourceTree& tree,
                                                         const ModelState& state, const CallOptions& options) {
-  if (job.parent.none) return std::optional<NodeRef>();
-  if (!job.parent.named) {
+  if (wanted.parent.none) return std::optional<NodeRef>();
+  if (!wanted.parent.named) {
     if (state.latest() == nullptr) return std::optional<NodeRef>();
-    return std::optional<NodeRef>(WFS_TRY(cheapest_parent(job, tree, state, options)));
+    return std::optional<NodeRef>(WFS_TRY(cheapest_parent(wanted, tree, state, options)));
   }
-  const auto& named = *job.parent.named;
+  const auto& named = *wanted.parent.named;
   ModelStatePtr other;
   if (named.model != state.model) {
     WFS_TRY(logs_.refresh_with_bases(named.model, options));
@@ -126,39 +130,76 @@ Result<std::optional<NodeRef>> Publisher::choose_parent(const PublishJob& job, c
   return std::optional<NodeRef>(NodeRef{named.model, record->number});
 }
 
+Result<std::optional<NodeRef>> Publisher::stage_base(const StageSetup& setup, const StageWants& wants,
+                                                     const SourceTree& sample, const CallOptions& options) {
+  WFS_TRY(refresh(setup.model, options));
+  auto state = logs_.get(setup.model).state();
+  auto chosen = choose_parent({wants.parent, wants.name, {}}, sample, *state, options);
+  // The sample's file has another name now, or is shorter.
+  bool gone = chosen.code() == Code::kNotFound || chosen.code() == Code::kCorrupt;
+  if (!gone || wants.parent.named || state->latest() == nullptr) return chosen;
+  return std::optional<NodeRef>(NodeRef{state->model, state->latest()->number});
+}
+
+// False: a store without list rights says "forbidden" of a model that does not exist yet: the append will see.
+Result<bool> Publisher::refresh(const ModelName& model, const CallOptions& options) {
+  auto refreshed = logs_.get(model).refresh(options);
+  if (refreshed.is_ok()) return true;
+  if (refreshed.code() == Code::kPermission && logs_.get(model).state()->head == 0) return false;
+  return std::move(refreshed).status().with(model.str());
+}
+
+Status Publisher::probe_once(const CallOptions& options) {
+  {
+    MutexLock lock(mutex_);
+    if (probed_) return {};
+  }
+  WFS_TRY(probe_conditional_put(bucket_, options));
+  MutexLock lock(mutex_);
+  probed_ = true;
+  return {};
+}
+
 Result<PublishResult> Publisher::run(const PublishJob& job, const Progress& progress, const CallOptions& options) {
+  StallWatch watch(bucket_.counters(), options.cancel);
+  auto tell = [&](std::uint64_t done, std::uint64_t total) {
+    watch.moved();
+    if (progress) progress(done, total);
+  };
+  PublishJob watched = job;
+  watched.moved = [&] { watch.moved(); };
+  watched.local_work = [&](bool begins) { watch.pause(begins); };
+  if (job.before_commit) {
+    watched.before_commit = [&] {
+      watch.pause(true);  // the files are flushed
+      bool go_on = job.before_commit();
+      watch.pause(false);
+      return go_on;
+    };
+  }
+  auto result = try_run(watched, tell, {options.deadline, watch.token()});
+  if (result.is_ok()) return result;
+  return watch.explain(std::move(result).status());
+}
+
+Result<PublishResult> Publisher::try_run(const PublishJob& job, const Progress& progress, const CallOptions& options) {
   const auto started = std::chrono::steady_clock::now();
   const auto name = job.model.str() + "/" + job.version.str();
-  {
-    bool probed;
-    {
-      MutexLock lock(mutex_);
-      probed = probed_;
-    }
-    if (!probed) {
-      WFS_TRY(probe_conditional_put(bucket_, options));
-      MutexLock lock(mutex_);
-      probed_ = true;
-    }
-  }
+  WFS_TRY(probe_once(options));
   for (int attempts = 1;; attempts++) {
-    auto refreshed = logs_.get(job.model).refresh(options);
-    // A store without list rights says "forbidden" of a model that does not exist yet: the append will see.
+    bool log_read = WFS_TRY(refresh(job.model, options));
+    job.moved();
     auto state = logs_.get(job.model).state();
-    if (!refreshed.is_ok() && !(refreshed.code() == Code::kPermission && state->head == 0)) {
-      return std::move(refreshed).status().with(job.model.str());
-    }
     for (const auto& [number, record] : state->versions) {
       if (record.id == job.commit_id) return committed(job, record, options);
     }
-    if (refreshed.is_ok() && job.not_committed) job.not_committed();
+    if (log_read && job.not_committed) job.not_committed();
     if (state->broken) return state->broken->with(name);
     if (state->live(job.version) != nullptr) {
       return Status(Code::kExists,
                     name + ": a version of that name is there; publish under another name, or remove it first");
     }
-    auto tree = WFS_TRY(scan_source(job.source_dir));
-    auto result = attempt(job, tree, *state, progress, options);
+    auto result = try_once(job, *state, progress, options);
     // The parent was removed, or gc was faster than the upload: with a fresh parent and new objects it can be done.
     bool again = attempts < kAttempts &&
                  (result.code() == Code::kBusy || (result.code() == Code::kNotFound && !job.parent.named));
@@ -172,9 +213,23 @@ Result<PublishResult> Publisher::run(const PublishJob& job, const Progress& prog
   }
 }
 
+Result<PublishResult> Publisher::try_once(const PublishJob& job, const ModelState& state, const Progress& progress,
+                                          const CallOptions& options) {
+  auto tree = WFS_TRY(scan_source(job.source_dir));
+  Stage::Loan loan;
+  if (!job.stage) return attempt(job, tree, state, loan, progress, options);
+  loan = job.stage->lend();
+  auto result = attempt(job, tree, state, loan, progress, options);
+  bool keep = result.is_ok() || result.code() == Code::kUnavailable || result.code() == Code::kInterrupted ||
+              result.code() == Code::kPermission || result.code() == Code::kNoSpace || result.code() == Code::kExists;
+  job.stage->give_back(!keep || loan.pack == nullptr);
+  return result;
+}
+
 // An earlier run of the same job got as far as the commit.
 Result<PublishResult> Publisher::committed(const PublishJob& job, const VersionRecord& record,
                                            const CallOptions& options) {
+  job.local_work(true);
   if (job.keep_copy) keep_files(job.source_dir, {job.model, record.number}, false, options);
   return result_of(job.model, record);
 }
@@ -203,9 +258,19 @@ Status Publisher::adopt(const std::string& dir, const NodeRef& node, bool move, 
 }
 
 Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree& tree, const ModelState& state,
-                                         const Progress& progress, const CallOptions& options) {
-  auto parent = WFS_TRY(choose_parent(job, tree, state, options));
+                                         Stage::Loan& loan, const Progress& progress, const CallOptions& options) {
+  Wanted wanted{job.parent, job.version.str(), {}};
+  if (loan.pack != nullptr && loan.frames->size() > 0) wanted.staged = loan.frames->base();
+  auto parent = WFS_TRY(choose_parent(wanted, tree, state, options));
+  // Frames on another base are of no use.
+  if (loan.pack != nullptr && !loan.frames->set_base(parent)) loan.pack = nullptr;
   EdgeInput input{.model = job.model, .from = parent, .spool_dir = job.spool_dir, .window = window_};
+  if (loan.pack != nullptr) {
+    input.pack = loan.pack;
+    input.frames = loan.frames;
+    loan.pack->wait_for(options.cancel, job.moved);
+    loan.pack->retry();
+  }
   SourceReader reader(tree);
   input.read_target = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) {
     return reader.read(file, range, out);
@@ -224,9 +289,7 @@ Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree
     input.base_of = [&](std::uint32_t file, const BlockSpan& block) {
       return matcher->segments(tree.files[file].entry, tree.files[file].header.get(), block);
     };
-    input.base_map = [&](std::uint32_t file) -> Result<FileMapPtr> {
-      return versions_.file_map(base->version(), file, options);
-    };
+    input.base_map = [&](std::uint32_t file) { return base->map(file); };
   }
   std::uint64_t encoded_bytes = 0;
   auto tell = [&](std::uint64_t bytes) {
@@ -251,9 +314,11 @@ Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree
   entry.stored_bytes = output.edge.total_bytes + bytes.size();
   entry.changed_elements = output.changed_elements;
   entry.total_elements = tree.total_elements;
+  job.moved();
   if (job.before_commit && !job.before_commit()) return Status(Code::kInterrupted, "given up before the commit");
   auto logged = WFS_TRY(weightfs::publish(logs_, job.model, job.commit_id, entry, options));
 
+  job.local_work(true);
   // It is a version now. What follows spares this host the download of what it has.
   cache_.put_blob(ref.digest, bytes);
   for (std::size_t i = 0; i < output.lists.size(); i++) {

@@ -4,8 +4,10 @@
 
 #include <string>
 
+#include "store/base/timer.h"
 #include "store/materialize/versions.h"
 #include "store/publish/source_tree.h"
+#include "store/publish/stage.h"
 
 namespace weightfs {
 
@@ -19,10 +21,14 @@ struct PublishJob {
   // Whether a copy of the files stays in the cache, if it fits, as the base of the next version. A draft's files are
   // moved there instead, by take_over().
   bool keep_copy = false;
+  std::shared_ptr<Stage> stage;  // of the draft: what was uploaded behind its writers; may be null
   // Called when the log has been read and does not have commit_id.
   std::function<void()> not_committed;
   // Called right before the first request that can make the version exist. False: give up (kInterrupted).
   std::function<bool()> before_commit;
+  // Publisher's own: what comes is work on the local disk, however long it takes.
+  std::function<void(bool)> local_work;
+  std::function<void()> moved;  // and this: it gets on
 };
 
 // Any thread may call; runs of several jobs share the pools.
@@ -33,7 +39,10 @@ class Publisher {
             std::uint64_t memory);
   void stop();
 
-  // Blocking. Errors:
+  // What is to be encoded and uploaded behind the writers of a draft.
+  std::shared_ptr<Stage> stage(StageSetup setup);
+
+  // Blocking. It ends when nothing has moved for kStallPatience. Errors:
   //   kExists       the name belongs to a live version (of another commit id)
   //   kNotFound     a named parent is not there
   //   kInvalid      something in the directory cannot be stored
@@ -49,15 +58,28 @@ class Publisher {
   }
 
  private:
-  Result<std::optional<NodeRef>> choose_parent(const PublishJob& job, const SourceTree& tree, const ModelState& state,
+  // What a version is to build on.
+  struct Wanted {
+    ParentChoice parent;
+    std::string name;
+    std::optional<NodeRef> staged;  // what was uploaded builds on it
+  };
+  Status probe_once(const CallOptions& options);
+  Result<bool> refresh(const ModelName& model, const CallOptions& options);
+  Result<PublishResult> try_run(const PublishJob& job, const Progress& progress, const CallOptions& options);
+  Result<PublishResult> try_once(const PublishJob& job, const ModelState& state, const Progress& progress,
+                                 const CallOptions& options);
+  Result<std::optional<NodeRef>> choose_parent(const Wanted& wanted, const SourceTree& tree, const ModelState& state,
                                                const CallOptions& options);
-  Result<NodeRef> cheapest_parent(const PublishJob& job, const SourceTree& tree, const ModelState& state,
+  Result<NodeRef> cheapest_parent(const Wanted& wanted, const SourceTree& tree, const ModelState& state,
                                   const CallOptions& options);
+  Result<std::optional<NodeRef>> stage_base(const StageSetup& setup, const StageWants& wants, const SourceTree& sample,
+                                            const CallOptions& options);
   Result<PublishResult> committed(const PublishJob& job, const VersionRecord& record, const CallOptions& options);
   Status adopt(const std::string& dir, const NodeRef& node, bool move, const CallOptions& options);
   void keep_files(const std::string& dir, const NodeRef& node, bool move, const CallOptions& options);
   Result<PublishResult> attempt(const PublishJob& job, const SourceTree& tree, const ModelState& state,
-                                const Progress& progress, const CallOptions& options);
+                                Stage::Loan& loan, const Progress& progress, const CallOptions& options);
 
   Bucket& bucket_;
   Cache& cache_;
@@ -65,7 +87,11 @@ class Publisher {
   Versions& versions_;
   const std::uint64_t window_;
   WorkerPool encode_pool_;
+  WorkerPool behind_pool_;  // of low priority: writers come first
   WorkerPool upload_pool_;
+  WorkerPool stage_pool_;
+  Timer stage_timer_;
+  StageTools stage_tools_;
   Mutex mutex_;
   bool probed_ GUARDED_BY(mutex_) = false;
 };

@@ -89,10 +89,31 @@ def test_a_reader_that_waits_for_the_bucket_can_be_interrupted_s3(t):
     mount.umount()
 
 
+def test_a_background_close_does_not_wait_for_the_bucket_and_the_draft_is_published_when_it_is_back_s3(t):
+    bucket, reader, mount = two_versions_one_cached(t)
+    mount.umount()
+    mount = reader.mount(bucket.url, "--close=background", name="background")
+    expect_same_tree(mount / "m/v0", CHAIN[0])
+    assert not (mount / "m/v2").exists()
+    (mount / "m/v2").mkdir()  # a name that is not known cannot be asked for without the bucket
+    bucket.proxy.cut()
+    subprocess.run(["cp", "-r", *CHAIN[2].iterdir(), mount / "m/v2"], check=True)
+    assert mount.state("m/v2").startswith(("draft: ", "publishing", "failed: ")), mount.state("m/v2")
+    bucket.proxy.restore()
+    mount.wait_committed("m/v2", 120)
+    t.host("third", bucket.env).ok("get", bucket.url, "m/v2", t.tmp / "dest")
+    expect_same_tree(t.tmp / "dest", CHAIN[2])
+    mount.umount()
+
+
 def test_a_commit_without_the_bucket_fails_or_waits_and_keeps_the_draft_s3(t):
     bucket, reader, mount = two_versions_one_cached(t)
     bucket.proxy.cut()
-    subprocess.run(["cp", "-r", CHAIN[2], mount / "m/v2"], check=True)
+    # close() waits for the bucket, and says that it did not come; the files are all there.
+    done = subprocess.run(["cp", "-r", CHAIN[2], mount / "m/v2"], check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "Input/output error" in done.stderr, done
+    expect_same_tree(mount / "m/v2", CHAIN[2])
+    assert mount.state("m/v2").startswith("interrupted: "), mount.state("m/v2")
     started = time.monotonic()
     mount.umount(timeout=120)
     print(f"umount with an unpublished draft took {time.monotonic() - started:.1f} s")
