@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <new>
 
 namespace weightfs {
@@ -32,6 +33,15 @@ void on_node(fuse_req_t req, const char* op, fuse_ino_t ino, Body body) {
   handle(req, op, [&](Dispatch& dispatch, Request request) {
     auto node = dispatch.inodes().find(ino);
     if (!node) return request.fail(answer::kStale);
+    body(dispatch, std::move(request), node);
+  });
+}
+
+// on_node for an operation that takes a name: the kernel lets up to 1,024 bytes through (FUSE_NAME_MAX).
+template <typename Body>
+void on_name(fuse_req_t req, const char* op, fuse_ino_t ino, const char* name, Body body) {
+  on_node(req, op, ino, [&](Dispatch& dispatch, Request request, const NodePtr& node) {
+    if (std::strlen(name) > kMaxName) return request.fail(answer::kNameTooLong);
     body(dispatch, std::move(request), node);
   });
 }
@@ -106,7 +116,7 @@ void Dispatch::statfs(Request request) {
   st.f_bfree = free / kBlock;
   st.f_bavail = available / kBlock;
   st.f_files = inodes_.size();
-  st.f_namemax = 255;
+  st.f_namemax = kMaxName;
   request.statfs(st);
 }
 
@@ -139,7 +149,7 @@ struct Operations {
   }
 
   static void lookup(fuse_req_t req, fuse_ino_t parent, const char* name) {
-    on_node(req, "lookup", parent, [&](Dispatch& d, Request request, const NodePtr& node) {
+    on_name(req, "lookup", parent, name, [&](Dispatch& d, Request request, const NodePtr& node) {
       d.tree_.lookup(std::move(request), node, name);
       d.follower_.bound_draft_inodes();
     });
@@ -196,46 +206,47 @@ struct Operations {
   }
 
   static void mknod(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode, dev_t /*device*/) {
-    on_node(req, "mknod", parent, [&](Dispatch& d, Request request, const NodePtr& node) {
+    on_name(req, "mknod", parent, name, [&](Dispatch& d, Request request, const NodePtr& node) {
       d.draft_names_.mknod(std::move(request), node, name, mode);
     });
   }
 
   static void mkdir(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode) {
-    on_node(req, "mkdir", parent, [&](Dispatch& d, Request request, const NodePtr& node) {
+    on_name(req, "mkdir", parent, name, [&](Dispatch& d, Request request, const NodePtr& node) {
       d.draft_names_.mkdir(std::move(request), node, name, mode);
     });
   }
 
   static void unlink(fuse_req_t req, fuse_ino_t parent, const char* name) {
-    on_node(req, "unlink", parent, [&](Dispatch& d, Request request, const NodePtr& node) {
+    on_name(req, "unlink", parent, name, [&](Dispatch& d, Request request, const NodePtr& node) {
       d.draft_names_.unlink(std::move(request), node, name);
     });
   }
 
   static void rmdir(fuse_req_t req, fuse_ino_t parent, const char* name) {
-    on_node(req, "rmdir", parent, [&](Dispatch& d, Request request, const NodePtr& node) {
+    on_name(req, "rmdir", parent, name, [&](Dispatch& d, Request request, const NodePtr& node) {
       d.draft_names_.rmdir(std::move(request), node, name);
     });
   }
 
   static void symlink(fuse_req_t req, const char* target, fuse_ino_t parent, const char* name) {
-    on_node(req, "symlink", parent, [&](Dispatch& d, Request request, const NodePtr& node) {
+    on_name(req, "symlink", parent, name, [&](Dispatch& d, Request request, const NodePtr& node) {
       d.draft_names_.symlink(std::move(request), node, name, target);
     });
   }
 
   static void rename(fuse_req_t req, fuse_ino_t parent, const char* name, fuse_ino_t new_parent, const char* new_name,
                      unsigned flags) {
-    on_node(req, "rename", parent, [&](Dispatch& d, Request request, const NodePtr& node) {
+    on_name(req, "rename", parent, name, [&](Dispatch& d, Request request, const NodePtr& node) {
       auto new_node = d.inodes().find(new_parent);
       if (!new_node) return request.fail(answer::kStale);
+      if (std::strlen(new_name) > kMaxName) return request.fail(answer::kNameTooLong);
       d.draft_names_.rename(std::move(request), node, name, new_node, new_name, flags);
     });
   }
 
   static void link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char* new_name) {
-    on_node(req, "link", ino, [&](Dispatch& d, Request request, const NodePtr& node) {
+    on_name(req, "link", ino, new_name, [&](Dispatch& d, Request request, const NodePtr& node) {
       auto new_node = d.inodes().find(new_parent);
       if (!new_node) return request.fail(answer::kStale);
       d.draft_names_.link(std::move(request), node, new_node, new_name);
@@ -368,7 +379,7 @@ struct Operations {
   }
 
   static void create(fuse_req_t req, fuse_ino_t parent, const char* name, mode_t mode, fuse_file_info* info) {
-    on_node(req, "create", parent, [&](Dispatch& d, Request request, const NodePtr& node) {
+    on_name(req, "create", parent, name, [&](Dispatch& d, Request request, const NodePtr& node) {
       if (auto error = d.draft_names_.refusal(node, name, "create")) return request.fail(*error);
       d.draft_files_.create(std::move(request), std::static_pointer_cast<DraftNode>(node), name, mode, *info);
       d.follower_.bound_draft_inodes();

@@ -49,11 +49,11 @@ std::string escaped(const std::string& value) {
 
 // 0 where /proc does not tell.
 std::uint64_t resident_bytes() {
-  Fd fd(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC));  // its size is 0, as that of all files there
-  char text[256] = "";
-  if (!fd.valid() || ::read(fd.get(), text, sizeof(text) - 1) <= 0) return 0;
+  auto bytes = posix::read_file("/proc/self/statm", 4096);
+  if (!bytes) return 0;
+  const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
   unsigned long long size = 0, resident = 0;  // in pages
-  if (std::sscanf(text, "%llu %llu", &size, &resident) != 2) return 0;
+  if (std::sscanf(text.c_str(), "%llu %llu", &size, &resident) != 2) return 0;
   return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 

@@ -103,7 +103,10 @@ void Reads::flush_later(std::uint64_t inode, const OpenFilePtr& file) {
     // By a descriptor of its own: an error of the disk is told once to each, and the cache asks by the other.
     Fd own(::open(proc_path(file->fd()).c_str(), O_RDONLY | O_CLOEXEC));
     bool flushed = stamp && own.valid() && ::fdatasync(own.get()) == 0;
-    if (!flushed) spdlog::warn("not passed through: a cached file cannot be flushed: {}", Errno::last().name());
+    if (!flushed) {
+      auto error = Errno::last();
+      spdlog::warn("not passed through: {} cannot be flushed: {}", file->entry().path.str(), error.name());
+    }
     done(flushed ? stamp : std::nullopt);
   });
   if (!posted) done(std::nullopt);

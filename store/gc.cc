@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "store/log/model_logs.h"
+
 namespace weightfs {
 
 Status remove_version(Store& store, const VersionRef& version, const CallOptions& options) {
@@ -23,7 +25,7 @@ Result<std::vector<ModelGc>> gc_bucket(Store& store, const GcOptions& options) {
     auto result = gc(store.logs(), model, options);
     // A publisher has sent the first objects of a model that has no version yet. Without a log nothing could stop it
     // from committing them: they stay.
-    if (result.code() == Code::kNotFound) continue;
+    if (result.code() == Code::kNotFound && store.logs().is_empty(model)) continue;
     done.push_back({model, std::move(result)});
   }
   return done;

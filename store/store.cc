@@ -389,6 +389,11 @@ class StoreImpl final : public Store {
 }  // namespace
 
 Result<std::unique_ptr<Store>> Store::open(StoreOptions options) {
+  if (options.memory < StoreOptions::kLeastMemory) {
+    return Status(Code::kInvalid, "a memory bound of " + std::to_string(options.memory) +
+                                      " bytes is too small: give at least " +
+                                      std::to_string(StoreOptions::kLeastMemory >> 20) + "M (--memory)");
+  }
   auto bucket = std::move(options.use_bucket);
   if (!bucket) bucket = WFS_TRY(open_bucket(options.bucket_url, options.bucket));
   if (options.cache_dir.empty()) options.cache_dir = default_cache_dir(options.bucket_url);

@@ -24,9 +24,11 @@ namespace weightfs {
 struct StoreOptions {
   std::string bucket_url;
   BucketOptions bucket;
-  std::string cache_dir;                            // "": default_cache_dir(bucket_url)
-  std::uint64_t cache_size = 0;                     // bytes, 0: no limit but the disk
-  std::uint64_t memory = std::uint64_t{512} << 20;  // bound of resident memory: buffers, queues, tables
+  std::string cache_dir;         // "": default_cache_dir(bucket_url)
+  std::uint64_t cache_size = 0;  // bytes, 0: no limit but the disk
+  // Bound of resident memory: buffers, queues, tables. Store::open refuses less than the program itself may need.
+  std::uint64_t memory = std::uint64_t{512} << 20;
+  static constexpr std::uint64_t kLeastMemory = std::uint64_t{64} << 20;
   bool read_only = false;
   Duration poll = std::chrono::seconds(5);
   Duration settle = std::chrono::seconds(1);        // writer ended

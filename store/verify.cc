@@ -30,7 +30,8 @@ class Walk {
     std::sort(models.begin(), models.end());
     for (const ModelName& model : models) {
       auto status = one_model(model);
-      if (status.code() == Code::kNotFound && !scope_.model) continue;  // its first version is on its way
+      if (status.code() == Code::kNotFound && !scope_.model && store_.logs().is_empty(model))
+        continue;  // its first version is on its way
       WFS_TRY(std::move(status));
       if (findings_.stopped()) break;
     }

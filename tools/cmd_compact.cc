@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "store/log/model_logs.h"
 #include "store/publish/compactor.h"
 #include "tools/output.h"
 #include "tools/session.h"
@@ -37,7 +38,8 @@ Result<int> run(const Options& options) {
       std::fflush(stdout);
     };
     auto run = compactor.run(model, {}, step, long_call());
-    if (run.code() == Code::kNotFound && !options.model) continue;  // its first version is on its way
+    // Its first version is on its way.
+    if (run.code() == Code::kNotFound && !options.model && session->logs().is_empty(model)) continue;
     CompactResult result = WFS_TRY(std::move(run).with(model.str()));
     sum.skip_edges += result.skip_edges;
     sum.full_edges += result.full_edges;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "store/log/model_logs.h"
 #include "tools/output.h"
 #include "tools/session.h"
 #include "tools/units.h"
@@ -40,7 +41,7 @@ Result<int> list_models(Store& store, const Options& options) {
   Status first_error;
   for (const ModelName& model : models) {
     auto state = store.refresh_model(model, short_call());
-    if (state.code() == Code::kNotFound) continue;  // its first version is on its way
+    if (state.code() == Code::kNotFound && store.logs().is_empty(model)) continue;  // its first version is on its way
     Status status = !state ? state.status() : (*state)->broken.value_or(Status());
     if (!status && first_error) first_error = status.with(model.str());
     if (!state) continue;

@@ -71,6 +71,7 @@ void apply_fstab_options(CLI::App& app, Options& options) {
 
 Status prepare(Options& options) {
   StoreOptions& store = options.store;
+  options.bucket.create = !options.mount.read_only;
   StoreOptions from_args = store_options(options.bucket);
   store.bucket_url = from_args.bucket_url;
   store.bucket = from_args.bucket;
@@ -146,7 +147,7 @@ void add_options(CLI::App& app, Options& options) {
       "--allow-other", mount.allow_other,
       "Let other users in; the kernel checks modes (who is not root needs user_allow_other in /etc/fuse.conf)");
   add_size(app, "--cache-size", &store.cache_size, "Bytes that the cache may use (default: as many as the disk has)");
-  add_size(app, "--memory", &store.memory, "Bound of the daemon's resident memory (default: 512M)");
+  add_size(app, "--memory", &store.memory, "Bound of the daemon's resident memory (default: 512M, at least 64M)");
   add_duration(app, "--settle", &store.settle,
                "How long a complete draft rests before it is published when its writer has ended (default: 1s)");
   add_duration(app, "--settle-live", &store.settle_live,

@@ -48,6 +48,7 @@ Result<int> run(const Options& options) {
 
 Run add_publish(CLI::App& app) {
   auto options = std::make_shared<Options>();
+  options->bucket.create = true;
   app.add_option("SRC_DIR", options->source, "The checkpoint: everything in this directory becomes the version")
       ->required()
       ->check(CLI::ExistingDirectory);

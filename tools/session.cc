@@ -29,6 +29,7 @@ StoreOptions store_options(const BucketArgs& args) {
   options.bucket_url = args.bucket;
   options.bucket.endpoint = args.endpoint;
   options.bucket.bandwidth = args.bandwidth;
+  options.bucket.create = args.create;
   options.cache_dir = args.cache_dir;
   return options;
 }

@@ -14,6 +14,7 @@ struct BucketArgs {
   std::string cache_dir;
   std::optional<std::string> endpoint;
   std::uint64_t bandwidth = 0;
+  bool create = false;  // a directory bucket that is not there, for what publishes
 };
 // The positional BUCKET, --cache-dir, --endpoint; `bandwidth`: also --bandwidth.
 void add_bucket_args(CLI::App& app, BucketArgs* args, bool bandwidth = false);

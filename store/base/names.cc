@@ -13,7 +13,7 @@ bool is_plain(char c) {
 
 Status check_component(std::string_view name) {
   if (name.empty()) return {Code::kInvalid, "empty name"};
-  if (name.size() > 255) return {Code::kInvalid, "name of over 255 bytes"};
+  if (name.size() > kMaxName) return {Code::kInvalid, "name of over 255 bytes"};
   if (name == "." || name == "..") return {Code::kInvalid, "'.' and '..' are not names"};
   if (name.find('/') != name.npos) return {Code::kInvalid, "'/' in a name"};
   if (name.find('\0') != name.npos) return {Code::kInvalid, "NUL in a name"};

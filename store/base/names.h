@@ -2,12 +2,15 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 #include "store/base/status.h"
 
 namespace weightfs {
+
+inline constexpr std::size_t kMaxName = 255;  // bytes of one component, as everywhere on Linux
 
 // Every byte outside [A-Za-z0-9._-] becomes %XX (upper-case hex). Used for bytes in JSON and in object keys.
 std::string percent_encode(std::string_view bytes);

@@ -361,7 +361,7 @@ Result<Bytes> read_file(const std::string& path, std::uint64_t limit) {
     if (got == 0) break;
     at += static_cast<std::size_t>(got);
     if (at > limit) return Status(Code::kInvalid, path + " is longer than " + std::to_string(limit) + " bytes");
-    if (at == bytes.size()) bytes.resize(std::min<std::size_t>(2 * at + 512, limit + 1));
+    if (at == bytes.size()) bytes.resize(std::min<std::uint64_t>(2 * at + 511, limit) + 1);
   }
   bytes.resize(at);
   return bytes;

@@ -109,7 +109,11 @@ Result<std::unique_ptr<Bucket>> DirBucket::open(const std::string& path, const D
       if (!there.is_ok() || !*there) return made;
     }
   }
-  auto st = WFS_TRY(posix::stat(root));
+  auto found = posix::stat(root);
+  if (found.code() == Code::kNotFound) {
+    return Status(Code::kNotFound, root + ": no such directory; `weightfs publish` makes a new bucket");
+  }
+  auto st = WFS_TRY(std::move(found));
   if (!S_ISDIR(st.st_mode))
     return Status(Code::kInvalid, root + " is not a directory; a bucket is one, or an s3:// or hf:// URL");
   WFS_TRY(posix::open(root, O_RDONLY | O_DIRECTORY));

@@ -121,14 +121,14 @@ class HttpClient::Transfer {
     if (limits_.cancelled()) return {Code::kInterrupted, "cancelled"};
     if (now >= limits_.deadline) return {Code::kUnavailable, "the deadline passed"};
     if (paused_ || unsent_shrinks()) progress_ = now;
-    if (now - progress_ >= options_.stall) {
-      auto seconds = std::chrono::duration<double>(options_.stall).count();
-      return {Code::kUnavailable, "no progress for " + std::to_string(static_cast<int>(seconds + 0.5)) + " s"};
-    }
+    if (now - progress_ >= options_.stall) return no_progress_for(options_.stall);
     return request_.hurried && !paused_ ? straggles(now, usual_rate) : Status();
   }
+  static Status no_progress_for(std::chrono::duration<double> time) {
+    return {Code::kUnavailable, "no progress for " + std::to_string(static_cast<int>(time.count() + 0.5)) + " s"};
+  }
   Status straggles(SteadyTime now, double usual_rate) const {
-    if (now - progress_ >= HttpRequest::kSilent) return {Code::kUnavailable, "no progress for 3 s"};
+    if (now - progress_ >= HttpRequest::kSilent) return no_progress_for(HttpRequest::kSilent);
     if (now - begun_ >= HttpRequest::kSlowAfter && rate(now) * HttpRequest::kSlower < usual_rate && rate_.unlimited()) {
       return {Code::kUnavailable, "much slower than others"};
     }

@@ -9,11 +9,13 @@ ModelLog& ModelLogs::get(const ModelName& model) {
   return *log;
 }
 
+bool ModelLogs::is_empty(const ModelName& model) {
+  auto state = get(model).state();
+  return state->head == 0 && !state->broken;
+}
+
 StateResolver ModelLogs::known() {
-  return [this](const ModelName& model) {
-    auto state = get(model).state();
-    return state->head == 0 && !state->broken ? nullptr : state;
-  };
+  return [this](const ModelName& model) { return is_empty(model) ? nullptr : get(model).state(); };
 }
 
 Status ModelLogs::refresh_with_bases(const ModelName& model, const CallOptions& options) {

@@ -22,6 +22,10 @@ class ModelLogs {
 
   ModelLog& get(const ModelName& model) EXCLUDES(mutex_);  // the same object each time; lives as long as this
 
+  // As it is known now: no entry was found, nor one that cannot be read. A model whose first version is on its way is
+  // listed by the bucket (its objects go first) and is empty; kNotFound of one that is not empty is a lost object.
+  bool is_empty(const ModelName& model);
+
   // States as they are known now; null for a model without entries. Makes no request. Outlived by this.
   StateResolver known();
 

@@ -62,18 +62,18 @@ class Planner::Builder {
     std::size_t count = 1;
     for (std::size_t level = 0; level < levels.size(); level++) {
       Level below;
-      for (auto& [place, draft] : levels[level]) WFS_TRY(find_base(draft, level, below));
-      count += below.size();
+      for (auto& [place, draft] : levels[level].blocks) WFS_TRY(find_base(draft, level, below));
+      count += below.blocks.size();
       if (count > max_steps(edges_.size())) return bad(level, "a block needs too many others");
-      if (!below.empty()) levels.push_back(std::move(below));
+      if (!below.blocks.empty()) levels.push_back(std::move(below));
     }
     BlockPlan plan;
     plan.block = block;
     plan.steps.reserve(count);
     for (auto level = levels.size(); level-- > 0;) {
-      for (auto& [place, draft] : levels[level]) {
+      for (auto& [place, draft] : levels[level].blocks) {
         for (auto& [piece, child] : draft.children) {
-          auto step = levels[level + 1].at(child).step;
+          auto step = levels[level + 1].blocks.at(child).step;
           draft.made.base[piece].step = step;
           plan.steps[step].uses++;
         }
@@ -96,7 +96,10 @@ class Planner::Builder {
     std::vector<std::pair<std::size_t, Place>> children;  // index in made.base, and the block of the next level
     std::size_t step = 0;                                 // in the plan, once it is there
   };
-  using Level = std::map<Place, Draft>;
+  struct Level {
+    std::map<Place, Draft> blocks;
+    std::uint64_t bytes = 0;  // of the blocks, decoded
+  };
 
   const LocalFile& local(std::size_t level, std::uint32_t file) {
     auto [at, is_new] = locals_.try_emplace({level, file});
@@ -109,9 +112,18 @@ class Planner::Builder {
 
   // Adds a block to its level, without its base.
   Status need(Level& here, std::size_t level, std::uint32_t file, std::size_t block) {
-    auto [at, is_new] = here.try_emplace({file, block});
+    auto [at, is_new] = here.blocks.try_emplace({file, block});
     if (!is_new) return {};
-    auto& draft = at->second;
+    WFS_TRY(find_step(at->second, level, file, block));
+    here.bytes += at->second.made.length;
+    if (here.blocks.size() > max_steps(edges_.size()) || here.bytes > kMaxLevelBytes) {
+      return bad(level > 0 ? level - 1 : 0, "a block needs too many others");
+    }
+    return {};
+  }
+
+  // Where the block comes from: the cache, or a frame of the edge into its version.
+  Status find_step(Draft& draft, std::size_t level, std::uint32_t file, std::size_t block) {
     auto& step = draft.made;
     if (level > 0) {
       const auto& known = local(level, file);
@@ -155,9 +167,6 @@ class Planner::Builder {
       step.base_length += segment.length;
     }
     if (step.base_length > codec::kMaxBlock) return bad(level, "a base longer than a block");
-    std::uint64_t bytes = 0;
-    for (const auto& [place, needed] : below) bytes += needed.made.length;
-    if (bytes > kMaxLevelBytes) return bad(level, "a block needs too many others");
     return {};
   }
 
@@ -171,7 +180,7 @@ class Planner::Builder {
       WFS_TRY(find_block(level, segment.file, at, block, range));
       WFS_TRY(need(here, level, segment.file, block));
       // What is known of the file and what this edge's page says of it may differ: the page is not checked here.
-      if (here.at({segment.file, block}).made.length != range.length) {
+      if (here.blocks.at({segment.file, block}).made.length != range.length) {
         return bad(level, "its block list is not the one of the manifest");
       }
       auto length = static_cast<std::uint32_t>(std::min(end, range.end()) - at);

@@ -98,7 +98,7 @@ Result<CompactResult> Compactor::run(const ModelName& model, const Options& opti
   };
   std::function<bool(const NodeRef&)> can;
   if (options.only_cached) can = whole;
-  while (options.max_edges == 0 || result.skip_edges + result.full_edges + result.declined < options.max_edges) {
+  for (std::uint64_t tried = 0; options.max_edges == 0 || tried < options.max_edges; tried++) {
     if (call.cancel && call.cancel->cancelled()) return Status(Code::kInterrupted, "cancelled");
     auto wanted = next_wanted_edge(model, logs_.known(), options.rules, declined, can);
     if (!wanted) break;
@@ -119,8 +119,8 @@ Result<CompactResult> Compactor::run(const ModelName& model, const Options& opti
       spdlog::debug("compact {}: {}", model.str(), announced.status().to_string());  // the log moved on meanwhile
     } else {
       WFS_TRY(std::move(announced));
+      (wanted->from ? result.skip_edges : result.full_edges)++;
     }
-    (wanted->from ? result.skip_edges : result.full_edges)++;
     result.sent_bytes += edge->total_bytes;
     WFS_TRY(logs_.refresh_with_bases(model, call));
   }

@@ -1,5 +1,6 @@
 """The commands as a user and a script meet them: exit codes, one line of error, JSON, help, man page, completions, packages."""
 
+import errno
 import os
 import pathlib
 import pty
@@ -69,7 +70,12 @@ def test_errors_name_the_thing_once_and_say_what_to_do(t):
     host, bucket = t.host("a"), t.dir_bucket()
     host.ok("publish", CHAIN[0], bucket, "m/v0")
     for args, code, parts in ((["lss", bucket], 2, ["'lss'", "--help"]),
-                              (["ls", t.tmp / "no/such"], 1, [f"{t.tmp}/no/such:", "make that first"]),
+                              (["publish", CHAIN[0], t.tmp / "no/such", "m/v1"], 1, [f"{t.tmp}/no/such:", "make that first"]),
+                              *([[command, t.tmp / "none", *rest], 1, [f"{t.tmp}/none: no such directory", "`weightfs publish`"]]
+                                for command, *rest in (["ls"], ["log", "m"], ["verify"], ["gc"], ["compact"], ["rm", "m/v0"],
+                                                       ["diff", "m/v0", "m/v1"], ["get", "m/v0", t.tmp / "x"],
+                                                       ["mount", "--ro", t.tmp])),
+                              (["mount", "--memory", "1M", bucket, t.tmp], 1, ["is too small", "at least 64M (--memory)"]),
                               (["log", bucket, "none"], 1, ["none: no such model", "`weightfs ls BUCKET`"]),
                               (["get", bucket, "m/none", t.tmp / "x"], 1, ["m/none: no such version", "`weightfs log BUCKET MODEL`"]),
                               (["compact", bucket, "none"], 1, [": none: no such model"]),
@@ -78,6 +84,7 @@ def test_errors_name_the_thing_once_and_say_what_to_do(t):
         message = host.fails(*args, code=code)
         for part in parts:
             assert message.count(part) == 1, (part, message)
+    assert not (t.tmp / "none").exists()
     assert host.fails("compact", bucket, "none").count("none") == 1
     mount = host.mount(bucket)
     for path, parts in (("m", ["is a model", "MODEL/VERSION"]), ("m/none", ["m/none: no such draft", "mkdir"])):
@@ -368,6 +375,45 @@ def test_a_model_whose_first_version_is_on_its_way_is_no_fault(t):
     assert (packs / ("1" * 32 + "-0")).exists()
     for command in (["ls", bucket, "new"], ["log", bucket, "new"]):
         assert "new: no such model" in host.fails(*command)
+
+
+def test_a_name_of_over_255_bytes_is_too_long_wherever_it_is_given(t):
+    host, bucket = t.host("a"), t.dir_bucket()
+    host.ok("publish", CHAIN[0], bucket, "m/v0")
+    mount = host.mount(bucket)
+    (mount / "m/v1/work").mkdir(parents=True)
+    (mount / "m/v1/open").write_bytes(b"x")
+    long, longest = "n" * 256, "n" * 1024
+    for directory in ("", "m", "m/v0", "m/v1", "m/v1/work"):
+        at = mount / directory
+        assert os.statvfs(at).f_namemax == 255
+        for name in (long, longest):
+            for call in (lambda: os.stat(at / name), lambda: os.mkdir(at / name), lambda: open(at / name, "w"),
+                         lambda: os.unlink(at / name), lambda: os.rmdir(at / name), lambda: os.symlink("x", at / name),
+                         lambda: os.rename(mount / "m/v1/open", at / name), lambda: os.rename(at / name, mount / "m/v1/new"),
+                         lambda: os.link(mount / "m/v1/open", at / name)):
+                try:
+                    call()
+                    raise AssertionError(f"{directory}: a name of {len(name)} bytes was taken")
+                except OSError as error:
+                    assert error.errno == errno.ENAMETOOLONG, (directory, error)
+    (mount / "m/v1" / ("n" * 255)).write_bytes(b"y")
+    assert (mount / "m/v1" / ("n" * 255)).read_bytes() == b"y"
+    host.ok("umount", mount.dir)
+
+
+def test_a_lost_object_of_a_model_is_never_taken_for_a_new_model(t):
+    host, bucket = t.host("a"), t.dir_bucket()
+    for i in range(16):  # enough for an edge that `compact` makes
+        host.ok("publish", CHAIN[i % 8], bucket, f"m/v{i:02}")
+    lost = [path for path in (pathlib.Path(bucket) / "m" / "manifests").iterdir()]
+    assert lost, bucket
+    for path in lost:
+        path.unlink()
+    reader = t.host("reader")
+    for code, *command in ((3, "verify"), (3, "verify", "--deep"), (1, "compact")):
+        message = reader.fails(command[0], bucket, *command[1:], code=code)
+        assert "m/manifests/" in message, (command, message)
 
 
 harness.main(globals())

@@ -67,6 +67,20 @@ TEST_F(ModelLogTest, APollWithoutNewsIsOneRequest) {
   EXPECT_EQ(bucket_.calls().size(), 2u);
 }
 
+TEST_F(ModelLogTest, AModelIsEmptyOnlyWhereNoEntryIsFoundOrDamaged) {
+  auto logs = [&] { return std::make_unique<ModelLogs>(bucket_, clock_, nullptr); };
+  auto fresh = logs();
+  EXPECT_STATUS(fresh->refresh_with_bases(model_), Code::kNotFound);
+  EXPECT_TRUE(fresh->is_empty(model_));
+  fill(1);
+  ASSERT_OK(fresh->refresh_with_bases(model_));
+  EXPECT_FALSE(fresh->is_empty(model_));
+  bucket_.objects().flip_byte(key(1), 3);
+  auto damaged = logs();
+  EXPECT_STATUS(damaged->refresh_with_bases(model_), Code::kCorrupt);
+  EXPECT_FALSE(damaged->is_empty(model_));
+}
+
 TEST_F(ModelLogTest, GoingOnFromAStateGivesWhatAFreshReaderSees) {
   ModelLog log(bucket_, model_, clock_, nullptr);
   for (std::uint64_t entries : {1, 2, 4, 13, 40, 41, 300}) {
