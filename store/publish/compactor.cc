@@ -8,42 +8,12 @@
 #include "store/log/probe.h"
 #include "store/publish/base_match.h"
 #include "store/publish/edge_writer.h"
+#include "store/publish/version_reader.h"
 
 namespace weightfs {
 namespace {
 
 std::string declined_key(const ModelName& model) { return "declined/" + model.str(); }
-
-// Opens files of one version as they are needed; reads block.
-class VersionReader {
- public:
-  VersionReader(Versions& versions, VersionPtr version, const CallOptions& options)
-      : versions_(versions), version_(std::move(version)), options_(options) {}
-  Status read(std::uint32_t file, ByteRange range, MutableByteSpan out) {
-    std::shared_ptr<VersionFile> opened;
-    {
-      MutexLock lock(mutex_);
-      auto found = open_.find(file);
-      if (found != open_.end()) opened = found->second;
-    }
-    if (!opened) {
-      opened = WFS_TRY(versions_.open_file(version_, file, options_));
-      MutexLock lock(mutex_);
-      if (open_.size() >= 16) open_.clear();
-      open_[file] = opened;
-    }
-    return opened->read_now(range, out, options_);
-  }
-  const Manifest& manifest() const { return version_->manifest(); }
-  const VersionPtr& version() const { return version_; }
-
- private:
-  Versions& versions_;
-  const VersionPtr version_;
-  const CallOptions& options_;
-  Mutex mutex_;
-  std::map<std::uint32_t, std::shared_ptr<VersionFile>> open_ GUARDED_BY(mutex_);
-};
 
 }  // namespace
 
@@ -141,7 +111,7 @@ Result<std::optional<EdgeRef>> Compactor::make(const ModelName& model, const Wan
   for (std::uint32_t i = 0; i < files.size(); i++) {
     input.files.push_back({{}, ~std::uint64_t{0}});
     if (files[i].kind != FileKind::kFile || files[i].size == 0) continue;
-    auto map = WFS_TRY(versions_.file_map(target.version(), i, call));
+    auto map = WFS_TRY(target.map(i));
     for (std::size_t block = 0; block < map->blocks.size(); block++) {
       if (map->blocks[block].type >= codec::kElementTypes) {
         return Status(Code::kUnsupported, files[i].path.str() + ": has an element type of a later version");
@@ -169,9 +139,7 @@ Result<std::optional<EdgeRef>> Compactor::make(const ModelName& model, const Wan
     input.base_of = [&](std::uint32_t file, const BlockSpan& block) {
       return matcher->segments(files[file], headers[file] ? &*headers[file] : nullptr, block);
     };
-    input.base_map = [&](std::uint32_t file) -> Result<FileMapPtr> {
-      return versions_.file_map(base->version(), file, call);
-    };
+    input.base_map = [&](std::uint32_t file) { return base->map(file); };
   }
   const auto started = std::chrono::steady_clock::now();
   std::uint64_t encoded = 0;

@@ -8,9 +8,9 @@
 #include "store/log/operations.h"
 #include "store/log/probe.h"
 #include "store/publish/base_match.h"
-#include "store/publish/base_reader.h"
 #include "store/publish/edge_writer.h"
 #include "store/publish/parent_choice.h"
+#include "store/publish/version_reader.h"
 
 namespace weightfs {
 namespace {
@@ -105,7 +105,7 @@ Result<NodeRef> Publisher::cheapest_parent(const Wanted& wanted, const SourceTre
   SourceReader reader(tree);
   std::vector<std::uint64_t> costs;
   for (const auto& candidate : candidates) {
-    BaseReader base(versions_, WFS_TRY(versions_.open(candidate, options)), options);
+    VersionReader base(versions_, WFS_TRY(versions_.open(candidate, options)), options);
     auto read = [&](std::uint32_t file, ByteRange range, MutableByteSpan out) { return base.read(file, range, out); };
     costs.push_back(WFS_TRY(sample_cost(tree, reader, base.manifest(), read)));
   }
@@ -278,7 +278,7 @@ Result<PublishResult> Publisher::attempt(const PublishJob& job, const SourceTree
   for (const auto& file : tree.files) {
     input.files.push_back({file.cuts, file.header ? file.header->data_start : ~std::uint64_t{0}});
   }
-  std::optional<BaseReader> base;
+  std::optional<VersionReader> base;
   std::unique_ptr<BaseMatcher> matcher;
   if (parent) {
     base.emplace(versions_, WFS_TRY(versions_.open(*parent, options).with("parent")), options);

@@ -367,7 +367,7 @@ Result<bool> Stage::prepare(const StageCuts& cuts, const std::vector<std::size_t
   Base base{.chosen = true, .reader = {}, .matcher = {}};
   if (node) {
     auto version = WFS_TRY(tools_.versions.open(*node, options).with("parent"));
-    base.reader = std::make_shared<BaseReader>(tools_.versions, std::move(version), options);
+    base.reader = std::make_shared<VersionReader>(tools_.versions, std::move(version), options);
     auto read = [reader = base.reader](std::uint32_t file, ByteRange range, MutableByteSpan out) {
       return reader->read(file, range, out);
     };

@@ -19,10 +19,10 @@
 
 #include "store/base/timer.h"
 #include "store/publish/base_match.h"
-#include "store/publish/base_reader.h"
 #include "store/publish/edge_writer.h"
 #include "store/publish/stage_file.h"
 #include "store/publish/stall_watch.h"
+#include "store/publish/version_reader.h"
 #include "store/uploads.h"
 
 namespace weightfs {
@@ -107,7 +107,7 @@ class Stage final : public DraftUploads, public std::enable_shared_from_this<Sta
  private:
   struct Base {
     bool chosen = false;
-    std::shared_ptr<BaseReader> reader;
+    std::shared_ptr<VersionReader> reader;
     std::shared_ptr<BaseMatcher> matcher;
   };
   struct Close {

@@ -1,4 +1,4 @@
-// Reads one version's files for as long as a publish needs them.
+// Reads one version's files for as long as a publish or a compaction needs them. They are opened when first read.
 #pragma once
 
 #include <map>
@@ -10,11 +10,12 @@
 namespace weightfs {
 
 // Any thread may call.
-class BaseReader {
+class VersionReader {
  public:
   // `versions` outlives this.
-  BaseReader(Versions& versions, VersionPtr version, CallOptions options)
+  VersionReader(Versions& versions, VersionPtr version, CallOptions options)
       : versions_(versions), version_(std::move(version)), options_(std::move(options)) {}
+  // Blocking.
   Status read(std::uint32_t file, ByteRange range, MutableByteSpan out) EXCLUDES(mutex_);
   Result<FileMapPtr> map(std::uint32_t file) { return versions_.file_map(version_, file, options_); }
   const VersionPtr& version() const { return version_; }

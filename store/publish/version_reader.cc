@@ -1,8 +1,8 @@
-#include "store/publish/base_reader.h"
+#include "store/publish/version_reader.h"
 
 namespace weightfs {
 
-Status BaseReader::read(std::uint32_t file, ByteRange range, MutableByteSpan out) {
+Status VersionReader::read(std::uint32_t file, ByteRange range, MutableByteSpan out) {
   std::shared_ptr<VersionFile> opened;
   {
     MutexLock lock(mutex_);
