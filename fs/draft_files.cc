@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <optional>
+#include "fs/parking.h"
 
 namespace weightfs {
 namespace {
@@ -54,15 +54,6 @@ void fail_writer(Request& request, const DraftNode& node, Errno error) {
   }
   request.fail(error);
 }
-
-// A file of a draft that waits in close() for its upload.
-struct Closing {
-  explicit Closing(Request r) : request(std::move(r)) {}
-  Request request;
-  Mutex mutex;
-  bool done GUARDED_BY(mutex) = false;
-  std::optional<Ticket> ticket GUARDED_BY(mutex);
-};
 
 // What is written is uploaded behind the writer; where the file may not be read, at the commit.
 void read_behind(const DraftNode& node) {
@@ -306,35 +297,16 @@ void DraftFiles::flush(Request request, const DraftFile& handle) {
   bool exiting = is_exiting(tid);
   handle.node->draft->flushed(handle.writer, tid, exiting);
   if (exiting) return request.ok();
-  auto closing = std::make_shared<Closing>(std::move(request));
-  auto token = interrupts_.add(tid, false, [closing] {
-    std::optional<Ticket> ticket;
-    {
-      MutexLock lock(closing->mutex);
-      ticket = closing->ticket;
-      if (!ticket) return closing->done;
-    }
-    ticket->cancel();
-    return true;
-  });
-  closing->request.interrupts_as(token);
   auto node = handle.node;  // with the answer the handle may go
-  auto ticket =
-      node->draft->close_file(node->inode, [closing, token, &interrupts = interrupts_, node](const Status& status) {
-        interrupts.remove(token);
-        std::optional<Ticket> dropped;  // it may hold this very function
-        {
-          MutexLock lock(closing->mutex);
-          closing->done = true;
-          dropped.swap(closing->ticket);
-        }
-        if (status.is_ok()) return closing->request.ok();
+  wait_for<Status>(
+      std::move(request), interrupts_, false,
+      [&node](auto done) { return node->draft->close_file(node->inode, std::move(done)); },
+      [node](Request& answered, const Status& status) {
+        if (status.is_ok()) return answered.ok();
         // Who sees that, or dies of the signal that ended it, may not have written all he meant to.
         node->draft->writer_failed(node->inode, status);
-        closing->request.fail(status, node->full_path());
+        answered.fail(status, node->full_path());
       });
-  MutexLock lock(closing->mutex);
-  if (!closing->done) closing->ticket = std::move(ticket);
 }
 
 void DraftFiles::fsync(Request request, const DraftFile& handle, bool data_only) {

@@ -13,15 +13,6 @@ namespace {
 
 constexpr auto kOpenPatience = std::chrono::seconds(60);
 
-// A read that waits in the store.
-struct Waiting {
-  explicit Waiting(Request r) : request(std::move(r)) {}
-  Request request;
-  Mutex mutex;
-  bool done GUARDED_BY(mutex) = false;
-  std::optional<Ticket> ticket GUARDED_BY(mutex);
-};
-
 }  // namespace
 
 MutableByteSpan thread_buffer(std::size_t size) {
@@ -105,7 +96,9 @@ void Reads::flush_later(std::uint64_t inode, const OpenFilePtr& file) {
     bool flushed = stamp && own.valid() && ::fdatasync(own.get()) == 0;
     if (!flushed) {
       auto error = Errno::last();
-      spdlog::warn("not passed through: {} cannot be flushed: {}", file->entry().path.str(), error.name());
+      auto path = posix::read_link(proc_path(file->fd()));  // in the cache: its folders tell model and version
+      spdlog::warn("not passed through: {} cannot be flushed: {}", path.is_ok() ? *path : file->entry().path.str(),
+                   error.name());
     }
     done(flushed ? stamp : std::nullopt);
   });
@@ -128,32 +121,13 @@ void Reads::park(Request request, ReadHandle& handle, ByteRange range) {
   waited_.fetch_add(1, std::memory_order_relaxed);
   auto tid = request.caller().tid;
   bool page_fault = waits_in_page_fault(tid, device_.load(), handle.node->st_ino);
-  auto waiting = std::make_shared<Waiting>(std::move(request));
-  auto token = interrupts_.add(tid, page_fault, [waiting] {
-    std::optional<Ticket> ticket;
-    {
-      MutexLock lock(waiting->mutex);
-      ticket = waiting->ticket;
-      if (!ticket) return waiting->done;
-    }
-    ticket->cancel();
-    return true;
-  });
-  waiting->request.interrupts_as(token);
-  auto ticket = handle.file->read(
-      range, page_fault, [waiting, token, &interrupts = interrupts_, node = handle.node](const Result<Bytes>& got) {
-        interrupts.remove(token);
-        std::optional<Ticket> dropped;  // it may hold this very function
-        {
-          MutexLock lock(waiting->mutex);
-          waiting->done = true;
-          dropped.swap(waiting->ticket);
-        }
-        if (got.is_ok()) return waiting->request.bytes(*got);
-        waiting->request.fail(got.status(), node->path());
+  wait_for<Result<Bytes>>(
+      std::move(request), interrupts_, page_fault,
+      [&](auto done) { return handle.file->read(range, page_fault, std::move(done)); },
+      [node = handle.node](Request& answered, const Result<Bytes>& got) {
+        if (got.is_ok()) return answered.bytes(*got);
+        answered.fail(got.status(), node->path());
       });
-  MutexLock lock(waiting->mutex);
-  if (!waiting->done) waiting->ticket = std::move(ticket);
 }
 
 void Reads::lseek(Request request, const ReadHandle& handle, off_t offset, int whence) {
