@@ -157,6 +157,7 @@ void Stage::drop() {
   std::map<std::uint64_t, StageFile> files;
   {
     MutexLock lock(mutex_);
+    work_cancel_->cancel();
     if (pack_cancel_) pack_cancel_->cancel();
     closes.swap(closes_);
     files.swap(files_);
@@ -241,6 +242,11 @@ void Stage::make_pack() {
   beat_later();
 }
 
+CallOptions Stage::call_options(Duration deadline) const {
+  MutexLock lock(mutex_);
+  return {deadline, work_cancel_};
+}
+
 PackWriter& Stage::pack() {
   MutexLock lock(mutex_);
   return *pack_;
@@ -268,7 +274,7 @@ Status Stage::contact() {
     greeted = greeted_;
     beat = std::exchange(beat_due_, false) || std::chrono::steady_clock::now() - answered_at_ > kAnswered;
   }
-  CallOptions options{setup_.patience, cancel_};
+  auto options = call_options(setup_.patience);
   if (!greeted) WFS_TRY(tools_.greet(setup_.model, options));
   if (greeted && !beat) return {};
   if (greeted) WFS_TRY(pack().beat(options));
@@ -362,7 +368,7 @@ Result<bool> Stage::prepare(const StageCuts& cuts, const std::vector<std::size_t
   sample.files.push_back(cuts.file);
   sample.files[0].cuts.clear();
   for (auto i : blocks) sample.files[0].cuts.push_back(cuts.file.cuts[i]);
-  CallOptions options{kUploadDeadline, cancel_};
+  auto options = call_options(kUploadDeadline);
   if (!begun) node = WFS_TRY(tools_.choose_base(setup_, wants, sample, options));
   Base base{.chosen = true, .reader = {}, .matcher = {}};
   if (node) {
@@ -465,6 +471,7 @@ void Stage::note(const Task& task, const Result<Step>& step) {
   std::list<Close> failed;
   {
     MutexLock lock(mutex_);
+    if (lent_ && step.code() == Code::kInterrupted) return;  // to be done again after the commit
     auto now = std::chrono::steady_clock::now();
     if (step.is_ok() && *step == Step::kLater) later_ = now + kLater;
     if (!step.is_ok()) {
@@ -557,6 +564,7 @@ void Stage::tick() {
 Stage::Loan Stage::lend() {
   MutexLock lock(mutex_);
   lent_ = true;
+  work_cancel_->cancel();
   while (running_) changed_.wait(mutex_);
   if (stopped()) return {};
   make_pack();
@@ -568,6 +576,7 @@ void Stage::give_back(bool lost) {
   {
     MutexLock lock(mutex_);
     lent_ = false;
+    if (!stopped()) work_cancel_ = std::make_shared<CancelToken>();
     if (pack_) pack_->wait_for(nullptr, {});
     base_ = {};  // the commit may have chosen another
     if (lost) {

@@ -94,7 +94,8 @@ class Stage final : public DraftUploads, public std::enable_shared_from_this<Sta
   void released(std::uint64_t inode) override EXCLUDES(mutex_);
   void drop() override EXCLUDES(mutex_);
 
-  // For the commit. Blocking until what runs has stopped (soon). The pack is the caller's until give_back().
+  // For the commit. Ends what runs, which begins anew after give_back(), and waits for that; not for the network. The
+  // pack is the caller's until then.
   struct Loan {
     PackWriter* pack = nullptr;  // null: dropped
     FrameStore* frames = nullptr;
@@ -146,6 +147,7 @@ class Stage final : public DraftUploads, public std::enable_shared_from_this<Sta
   void tick() EXCLUDES(mutex_);
   void arm() EXCLUDES(mutex_);
   bool stopped() const { return cancel_->cancelled(); }
+  CallOptions call_options(Duration deadline) const EXCLUDES(mutex_);
 
   StageTools& tools_;
   const StageSetup setup_;
@@ -161,6 +163,8 @@ class Stage final : public DraftUploads, public std::enable_shared_from_this<Sta
   bool beat_due_ GUARDED_BY(mutex_) = false, stalled_ GUARDED_BY(mutex_) = false;
   bool running_ GUARDED_BY(mutex_) = false, lent_ GUARDED_BY(mutex_) = false, armed_ GUARDED_BY(mutex_) = false;
   bool greeted_ GUARDED_BY(mutex_) = false;
+  // Of what runs for the writers: cancelled by drop() and while lent.
+  std::shared_ptr<CancelToken> work_cancel_ GUARDED_BY(mutex_) = std::make_shared<CancelToken>();
   // While running, the thread that runs uses what is behind these; while lent, the commit does.
   std::unique_ptr<PackWriter> pack_ GUARDED_BY(mutex_);
   std::shared_ptr<CancelToken> pack_cancel_ GUARDED_BY(mutex_);  // of its uploads

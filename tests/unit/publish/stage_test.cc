@@ -299,6 +299,28 @@ TEST_F(StageTest, ARemovedDraftAnswersWhoWaits) {
   held->release();
 }
 
+// What a close waits for may take as long as the network likes; a commit asked for meanwhile does its own asking.
+TEST_F(StageTest, ACommitDoesNotWaitForACallOfTheUploadBehindTheWriter) {
+  testing::StoreHost(shared_).publish(checkpoint(0), "run/v0");  // so that this host has nothing of it
+  auto source = checkpoint(1);
+  auto one = draft("v1");
+  auto held = host().bucket->hold_next({std::nullopt, "/manifests/"});
+  auto open = write(one, source + "/" + kShard, kShard);
+  Answer closed, committed;
+  auto ticket = one->close_file(open.inode, [&](Status status) { closed.give(std::move(status)); });
+  held->wait_until_held();
+  one->released(open.handle);
+  host().store->drafts().commit(one, [&](Result<PublishResult> result) { committed.give(result.status()); });
+  for (int i = 0; i < 1000 && !committed.given(); i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(committed.given());
+  held->release();
+  EXPECT_OK(committed.wait());
+  closed.wait().ignore("the draft is a version: its bytes are there");
+  auto dest = dir_ / "got";
+  ASSERT_OK(host().get("run/v1", dest));
+  EXPECT_TRUE(read_tree(dest).at(kShard) == read_tree(source).at(kShard));
+}
+
 TEST_F(StageTest, TensorsAreSentBehindTheWriterUnderATemporaryName) {
   shape_ = {.shards = 1, .tensors_per_shard = 2, .elements = 12'000'000};
   host().publish(checkpoint(0), "run/v0");

@@ -102,5 +102,24 @@ TEST_F(PlanTest, AnEdgeThatCutsItsBlocksOtherwiseThanTheManifestIsCorrupt) {
   EXPECT_OK(planner_.plan({model_, 2}, manifest_of(target), 0, {0}, {}));
 }
 
+// A page may say of a block that it reads a little of each of very many.
+TEST_F(PlanTest, ABlockThatNeedsTooMuchOfOneVersionIsCorrupt) {
+  for (std::uint32_t needed : {512, 513}) {  // kMaxLevelBytes, and a block more
+    BlockList parent(needed, block(codec::kMaxBlock));
+    BlockList target{block(needed)};
+    std::vector<BaseSegment> base;
+    for (std::uint64_t i = 0; i < needed; i++) base.push_back({.file = 0, .offset = i * codec::kMaxBlock, .length = 1});
+    path_.edges = {edge(2, 1, {target, {made(CodecId::kSame, base)}}),
+                   edge(1, std::nullopt, {parent, std::vector<BlockFrame>(needed, made(CodecId::kZero))})};
+    auto plans = planner_.plan({model_, 2}, manifest_of(target), 0, {0}, {});
+    if (needed == 512) {
+      EXPECT_OK(plans);
+    } else {
+      EXPECT_STATUS(plans, Code::kCorrupt);
+      EXPECT_NE(plans.status().message().find("a block needs too many others"), std::string::npos);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weightfs
