@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <spdlog/spdlog.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,7 +44,7 @@ Result<Daemon> Daemon::start(bool foreground) {
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&stop, signal);
   ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
-  if (foreground) return Daemon(Fd());
+  if (foreground) return Daemon(Fd(), WFS_TRY(ConnectionGuard::start()));
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return from_errno(errno, "pipe");
   Fd from_child(ends[0]), to_parent(ends[1]);
@@ -57,7 +58,7 @@ Result<Daemon> Daemon::start(bool foreground) {
   }
   ::setsid();
   if (::chdir("/") != 0) return from_errno(errno, "chdir /");
-  return Daemon(std::move(to_parent));
+  return Daemon(std::move(to_parent), WFS_TRY(ConnectionGuard::start()));
 }
 
 void Daemon::ready() {
@@ -70,6 +71,11 @@ void Daemon::ready() {
   char code = 0;
   posix::write_exact(starter_.get(), as_bytes({&code, 1})).ignore("the starter may have been killed: the mount is up");
   starter_ = Fd();
+}
+
+void Daemon::guard(const std::string& mountpoint) {
+  auto watched = guard_.watch(mountpoint);
+  if (!watched) spdlog::warn("no guard ends the connection if this daemon is killed: {}", watched.message());
 }
 
 void Daemon::failed(int code, const std::string& message) {

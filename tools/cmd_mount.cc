@@ -124,6 +124,7 @@ Result<int> serve(Options& options, Daemon& daemon) {
     store->reset();  // who is told may mount again at once: the cache must be free by then
     return fail(mount.status());
   }
+  daemon.guard((*mount)->mountpoint());
   daemon.ready();
   UnmountReport report = (*mount)->run();
   for (const std::string& name : report.published) spdlog::info("published {}", name);
