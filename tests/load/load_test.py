@@ -146,11 +146,18 @@ class Reader:
         offset = self.rng.randrange(SIZE)
         length = self.rng.choice([100, 5000, 70_000, 1 << 20])
         want = os.pread(local, length, offset)
+        got = b""
         try:
-            got = self.timed(os.pread, remote, length, offset)
+            while len(got) < len(want):  # a read that meets an error half way is short; the next one has the error
+                more = self.timed(os.pread, remote, length - len(got), offset + len(got))
+                got += more
+                if not more:
+                    break
         except OSError as error:
             if version.exists():
                 self.errors.append(f"read {version} {offset}+{length}: {error}")
+            if want[: len(got)] != got:
+                self.errors.append(f"{version}: wrong bytes at {offset}+{len(got)}")
             return self.drop(at)  # removed, and collected
         self.bytes += len(got)
         self.reads += 1
